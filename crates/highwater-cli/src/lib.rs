@@ -1,4 +1,4 @@
-//! The `highwater` program: trains models of text and of pictures inside a memory budget.
+//! The `highwater` program: trains models of text and of images inside a memory budget.
 
 pub mod args;
 pub mod commands;

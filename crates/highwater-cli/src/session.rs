@@ -51,14 +51,14 @@ pub struct StepResult {
 pub struct HeldOut {
     /// The mean loss.
     pub loss: f32,
-    /// The share of pictures whose class it tells; none of text.
+    /// The share of images whose class it tells; none of text.
     pub accuracy: Option<f32>,
-    /// Tokens or pictures that this is of.
+    /// Tokens or images that this is of.
     pub units: usize,
 }
 
 impl HeldOut {
-    /// As how many tokens that are all as likely the text was to the model; none of pictures and of pairs of answers.
+    /// As how many tokens that are all as likely the text was to the model; none of images and of pairs of answers.
     pub fn perplexity(&self, config: &RunConfig) -> Option<f64> {
         let is_of_tokens = config.task.is_text() && config.training.preference.is_none();
         is_of_tokens.then(|| f64::from(self.loss).exp())

@@ -12,7 +12,7 @@ use highwater_text::{ChatTemplate, Conversation};
 use crate::data::prompt::end_of_turns;
 use crate::data::records::template;
 use crate::error::{Code, Failure};
-use crate::generate::{Loaded, SampleArgs, Speed, go_on, load};
+use crate::generate::{Loaded, SampleArgs, Speed, continue_text, load};
 use crate::terminal::output;
 
 /// The longest line that is read, in bytes.
@@ -113,7 +113,7 @@ impl<'a> Talk<'a> {
             self.turns.pop();
             return Ok(());
         };
-        let (answer, speed) = go_on(self.loaded, &prompt, until)?;
+        let (answer, speed) = continue_text(self.loaded, &prompt, until)?;
         self.speed = self.speed.and(speed);
         self.turns.push(("assistant".to_owned(), answer));
         Ok(())

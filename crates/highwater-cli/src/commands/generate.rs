@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::data::prompt::begun;
+use crate::data::prompt::prompt_tokens;
 use crate::error::Failure;
-use crate::generate::{SampleArgs, go_on, load};
+use crate::generate::{SampleArgs, continue_text, load};
 use crate::terminal::output;
 
 /// `generate`.
@@ -36,7 +36,7 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     }
     let mut prompt = Vec::new();
     let loaded = load(&args.sample, |tokenizer| {
-        prompt = begun(tokenizer, &args.prompt)?;
+        prompt = prompt_tokens(tokenizer, &args.prompt)?;
         Ok(prompt.len() + args.tokens)
     })?;
     if let Some(unread) = prompt.len().checked_sub(loaded.window).filter(|&n| n > 0) {
@@ -48,7 +48,7 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     }
     output::piece(&loaded.tokenizer.decode(&prompt)?);
     let until = (args.tokens, &*loaded.ends, &*loaded.stop);
-    let (_, speed) = go_on(&loaded, &prompt, until)?;
+    let (_, speed) = continue_text(&loaded, &prompt, until)?;
     speed.tell();
     Ok(ExitCode::SUCCESS)
 }

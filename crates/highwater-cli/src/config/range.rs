@@ -44,7 +44,7 @@ pub(crate) fn positive(setting: &'static str, value: f64, max: f64) -> Result<()
     })
 }
 
-/// Of pictures, in pixels.
+/// Of images, in pixels.
 pub(crate) fn side(size: usize) -> Result<(), SettingsError> {
     require((16..=4096).contains(&size), "size", &size, || {
         "16 to 4096".to_owned()

@@ -195,7 +195,7 @@ impl RunConfig {
         }
     }
 
-    /// Tokens or pictures that each step reads.
+    /// Tokens or images that each step reads.
     pub fn tokens_per_step(&self) -> u64 {
         (self.batch_shape().tokens() * self.rows_together() * self.training.accumulate) as u64
     }

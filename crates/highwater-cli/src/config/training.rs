@@ -23,11 +23,11 @@ pub struct TrainingConfig {
     /// How often the data was said to be gone through instead, until it is known how many steps that are.
     #[serde(skip)]
     pub epochs: Option<Epochs>,
-    /// Sequences or pictures in a batch.
+    /// Sequences or images in a batch.
     pub batch: usize,
-    /// Tokens in a sequence; 1 of pictures.
+    /// Tokens in a sequence; 1 of images.
     pub seq: usize,
-    /// Side of pictures, in pixels; none of text.
+    /// Side of images, in pixels; none of text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
     /// Batches of one step.

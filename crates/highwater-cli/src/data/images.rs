@@ -23,7 +23,7 @@ use crate::model::{Batch, Classifier};
 /// Held out, of this many a side so many are cut: 224 of 256.
 const CUT: [usize; 2] = [7, 8];
 /// Images that the held-out loss is the mean of, at most: drawn by the seed.
-const HELD_OUT_PICTURES: usize = 1024;
+const HELD_OUT_IMAGES: usize = 1024;
 
 /// Batches of images.
 pub(super) type Loader = DataLoader<Subset<ImageFolder>, (Array, Array)>;
@@ -237,7 +237,7 @@ impl ImageData {
             drop_last: false,
             ..options(config, 0, 0)
         };
-        let most = HELD_OUT_PICTURES.div_ceil(config.training.batch);
+        let most = HELD_OUT_IMAGES.div_ceil(config.training.batch);
         Ok(self.measured(options)?.take(most))
     }
 
@@ -266,7 +266,7 @@ impl ImageData {
             .then(Resize(Size::Shorter(side)))
             .then(CenterCrop::new(self.size));
         let mut loader = self.load(1, cut, options)?;
-        let next = move || Some(loader.next_batch().transpose()?.map(pictures));
+        let next = move || Some(loader.next_batch().transpose()?.map(batch));
         Ok(std::iter::from_fn(next).map(|batch| Ok(batch?)))
     }
 
@@ -351,18 +351,18 @@ fn options(config: &RunConfig, workers: usize, prefetch_bytes: u64) -> LoaderOpt
     }
 }
 
-fn pictures((pictures, classes): (Array, Array)) -> Batch {
-    Batch::Pictures(pictures, classes)
+fn batch((images, classes): (Array, Array)) -> Batch {
+    Batch::Images(images, classes)
 }
 
 /// The next batch, of the next epoch where this one has ended.
 ///
 /// # Errors
-/// [`Failure`] for a picture that cannot be read.
+/// [`Failure`] for an image that cannot be read.
 pub(super) fn next(loader: &mut Loader) -> Result<Batch, Failure> {
     loop {
-        if let Some(batch) = loader.next_batch()? {
-            return Ok(pictures(batch));
+        if let Some(found) = loader.next_batch()? {
+            return Ok(batch(found));
         }
     }
 }

@@ -8,7 +8,7 @@ use highwater_text::{ChatTemplate, Conversation};
 use crate::error::Failure;
 
 /// A text to go on from, as texts begin that a model learnt from.
-pub(crate) fn begun(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Failure> {
+pub(crate) fn prompt_tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Failure> {
     let mut tokens = tokenizer.before_texts()?;
     tokens.extend(tokenizer.encode(text)?);
     Ok(tokens)

@@ -22,8 +22,8 @@ pub enum RunData {
     Text(TextData),
     /// Rows of records.
     Packed(PackedData),
-    /// Pictures by class.
-    Pictures(ImageData),
+    /// Images by class.
+    Images(ImageData),
 }
 
 impl RunData {
@@ -42,7 +42,7 @@ impl RunData {
                 PackedData::open(&**files, config, model.vocab_size(), spool)?,
             ),
             Blueprint::Text(model) => Self::Text(TextData::open(files, config, &**model, spool)?),
-            Blueprint::Images(model) => Self::Pictures(ImageData::open(files, config, model)?),
+            Blueprint::Images(model) => Self::Images(ImageData::open(files, config, model)?),
         })
     }
 
@@ -69,7 +69,7 @@ impl RunData {
         Ok(match self {
             Self::Text(data) => Feed::Text(data.batches(config)?),
             Self::Packed(data) => Feed::Packed(data.batches(config)?),
-            Self::Pictures(data) => Feed::Pictures(Box::new(data.batches(config)?)),
+            Self::Images(data) => Feed::Images(Box::new(data.batches(config)?)),
         })
     }
 
@@ -84,16 +84,16 @@ impl RunData {
         Ok(match self {
             Self::Text(data) => Box::new(data.held_out(config)?.into_iter().map(Ok)),
             Self::Packed(data) => Box::new(data.held_out(config)?),
-            Self::Pictures(data) => Box::new(data.held_out(config)?),
+            Self::Images(data) => Box::new(data.held_out(config)?),
         })
     }
 
-    /// Tokens or pictures to train on, and those held out.
+    /// Tokens or images to train on, and those held out.
     pub fn counts(&self) -> [u64; 2] {
         match self {
             Self::Text(data) => [&data.train, &data.held_out].map(|part| part.end - part.start),
             Self::Packed(data) => data.counts(),
-            Self::Pictures(data) => data.counts(),
+            Self::Images(data) => data.counts(),
         }
     }
 
@@ -101,18 +101,18 @@ impl RunData {
     pub fn notes(&self) -> &[String] {
         match self {
             Self::Text(data) => data.tokens.notes(),
-            Self::Packed(_) | Self::Pictures(_) => &[],
+            Self::Packed(_) | Self::Images(_) => &[],
         }
     }
 
-    /// Tokens or pictures that are read before the data begins anew, one at least: what does not fill a last batch in
+    /// Tokens or images that are read before the data begins anew, one at least: what does not fill a last batch in
     /// order, or a last sequence, is left out.
     pub fn per_epoch(&self, config: &RunConfig) -> u64 {
         let all = self.counts()[0];
         let shape = config.batch_shape();
         let (all, whole) = match (self, config.data.order) {
             (Self::Packed(_), _) => (all, 1),
-            (Self::Pictures(_), _) => (all, shape.batch),
+            (Self::Images(_), _) => (all, shape.batch),
             // The last token is a target alone.
             (Self::Text(_), Order::Sequential) => (all.saturating_sub(1), shape.tokens()),
             (Self::Text(_), Order::Shuffled) => (all.saturating_sub(1), shape.seq),
@@ -132,7 +132,7 @@ impl RunData {
         ((all - 1e-9 * all).ceil() as u64).max(1)
     }
 
-    /// What tells whether it is other data: of pictures, the names and lengths of all files.
+    /// What tells whether it is other data: of images, the names and lengths of all files.
     ///
     /// # Errors
     /// [`Failure`] for data that cannot be read.
@@ -140,7 +140,7 @@ impl RunData {
         match self {
             Self::Text(data) => Ok(data.tokens.digest()?),
             Self::Packed(data) => data.digest(),
-            Self::Pictures(data) => Ok(data.digest()),
+            Self::Images(data) => Ok(data.digest()),
         }
     }
 }
@@ -152,8 +152,8 @@ pub enum Feed {
     Text(Batches),
     /// Of rows of records.
     Packed(RowBatches),
-    /// Of pictures.
-    Pictures(Box<Loader>),
+    /// Of images.
+    Images(Box<Loader>),
 }
 
 impl Feed {
@@ -165,7 +165,7 @@ impl Feed {
         match self {
             Self::Text(batches) => next_tokens(batches),
             Self::Packed(batches) => packed::next(batches),
-            Self::Pictures(loader) => images::next(loader),
+            Self::Images(loader) => images::next(loader),
         }
     }
 
@@ -187,7 +187,7 @@ impl Feed {
         match self {
             Self::Text(batches) => batches.cursor(),
             Self::Packed(batches) => batches.cursor(),
-            Self::Pictures(loader) => images::cursor(loader),
+            Self::Images(loader) => images::cursor(loader),
         }
     }
 
@@ -199,7 +199,7 @@ impl Feed {
         match self {
             Self::Text(batches) => Ok(batches.seek(at)?),
             Self::Packed(batches) => Ok(batches.seek(at)?),
-            Self::Pictures(loader) => images::seek(loader, at),
+            Self::Images(loader) => images::seek(loader, at),
         }
     }
 }

@@ -124,7 +124,7 @@ pub fn spool(
             "a system that runs out of memory kills the largest process: close other programs, or use fewer --threads",
         ));
     }
-    Err(Failure::told(status.code(), said.trim()))
+    Err(Failure::of_process(status.code(), said.trim()))
 }
 
 /// Shows how far the process is until it ends; what is to be said of the data, and what it wrote to stderr.

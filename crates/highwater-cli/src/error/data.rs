@@ -1,6 +1,6 @@
 //! Failures of data: tokens, images, records.
 
-use highwater::data::DataError as PictureError;
+use highwater::data::DataError as ImageError;
 use highwater_models::DataError;
 use highwater_text::TextError;
 
@@ -37,11 +37,11 @@ impl From<DataError> for Failure {
     }
 }
 
-impl From<PictureError> for Failure {
-    fn from(error: PictureError) -> Self {
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
         match error {
-            PictureError::Files(error) => error.into(),
-            error @ PictureError::Usage(_) => Self::new(Code::Usage, error),
+            ImageError::Files(error) => error.into(),
+            error @ ImageError::Usage(_) => Self::new(Code::Usage, error),
             error => Self::new(Code::Files, error).id("HW1024"),
         }
     }

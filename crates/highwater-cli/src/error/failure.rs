@@ -90,7 +90,7 @@ impl Failure {
     }
 
     /// What a process of this program ended with, and said.
-    pub fn told(code: Option<i32>, said: &str) -> Self {
+    pub fn of_process(code: Option<i32>, said: &str) -> Self {
         let codes = [Code::Usage, Code::Budget, Code::Files, Code::NonFinite];
         let known = |candidate: &Code| code == Some(*candidate as i32);
         let code = codes.into_iter().find(known).unwrap_or(Code::Internal);

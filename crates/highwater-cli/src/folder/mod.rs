@@ -4,7 +4,7 @@ pub(crate) mod adapters;
 mod best;
 pub(crate) mod copies;
 pub(crate) mod digest;
-pub(crate) mod facts;
+mod facts;
 pub(crate) mod final_step;
 pub mod model_folder;
 pub(crate) mod new;
@@ -13,7 +13,6 @@ mod run_dir;
 pub mod state;
 
 pub use best::Best;
-pub(crate) use final_step::FinalStep;
 pub use newest::{Newest, Which};
 pub use run_dir::RunDir;
 pub use state::Counters;

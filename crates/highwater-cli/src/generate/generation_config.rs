@@ -11,7 +11,7 @@ use crate::error::Failure;
 
 /// What the file `generation_config.json` beside a model says of drawing, as transformers writes it.
 #[derive(Clone, Debug, Default)]
-pub struct Stated {
+pub struct GenerationConfig {
     pub do_sample: Option<bool>,
     pub temperature: Option<f64>,
     pub top_k: Option<u32>,
@@ -45,7 +45,7 @@ const OTHERS: [(&str, &[f64]); 17] = [
     ("typical_p", &[1.0]),
 ];
 
-impl Stated {
+impl GenerationConfig {
     /// Reads it from a model's folder; nothing is stated without it.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use highwater_memory::{Bytes, DiskFiles, Files, ProcessMemory};
 use highwater_models::adapter::WEIGHTS;
 use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_length};
 
-use super::generation_config::Stated;
+use super::generation_config::GenerationConfig;
 use super::sample_args::SampleArgs;
 use crate::config::{DiskConfig, LoraConfig, MachineConfig, ModelSource, Policy, RunConfig};
 use crate::data::tokenizer::{Limit, read_within};
@@ -131,7 +131,7 @@ pub(crate) fn load(
         model.requires_grad_(false);
     }
     let beside = place.config.parent().unwrap_or(Path::new(""));
-    let stated = Stated::read(&files, beside)?;
+    let stated = GenerationConfig::read(&files, beside)?;
     if !stated.unread.is_empty() {
         output::news(&format!(
             "note: generation_config.json beside the model: not followed here: {}",

@@ -7,4 +7,4 @@ mod stream;
 
 pub(crate) use loaded::{Loaded, load};
 pub(crate) use sample_args::SampleArgs;
-pub(crate) use stream::{Speed, go_on};
+pub(crate) use stream::{Speed, continue_text};

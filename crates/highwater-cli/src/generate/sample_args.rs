@@ -6,7 +6,7 @@ use clap::Args;
 use highwater_memory::Bytes;
 use highwater_models::Sampling;
 
-use super::generation_config::Stated;
+use super::generation_config::GenerationConfig;
 use crate::error::Failure;
 use crate::folder::Which;
 
@@ -81,14 +81,14 @@ impl SampleArgs {
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::usage("--stop must have at least one character"));
         }
-        self.sampling(&Stated::default()).map(drop)
+        self.sampling(&GenerationConfig::default()).map(drop)
     }
 
     /// How tokens are drawn: as flags say, otherwise as the model's file does.
     ///
     /// # Errors
     /// [`Failure`] for numbers that are not possible.
-    pub fn sampling(&self, stated: &Stated) -> Result<Sampling, Failure> {
+    pub fn sampling(&self, stated: &GenerationConfig) -> Result<Sampling, Failure> {
         let sampling = Sampling {
             temperature: self.temperature.or(stated.temperature).unwrap_or(0.8),
             // 0 means all, in the file too.

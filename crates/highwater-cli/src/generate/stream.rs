@@ -41,7 +41,7 @@ impl Speed {
 ///
 /// # Errors
 /// [`Failure`] of the engine, or for a prompt that the model does not read.
-pub(crate) fn go_on(
+pub(crate) fn continue_text(
     loaded: &Loaded,
     prompt: &[u32],
     (most, ends, stops): (usize, &[u32], &[String]),

@@ -66,7 +66,7 @@ pub(crate) struct Seen {
 impl Seen {
     pub(crate) fn layout(&self, files: &dyn Files, data: &Path) -> Result<Arc<Layout>, Failure> {
         once(&self.layout, data, || {
-            Layout::find(files, data).map_err(told)
+            Layout::find(files, data).map_err(explained)
         })
     }
 
@@ -106,7 +106,7 @@ fn once<T>(
 }
 
 /// A layout that is not known, with what to do about it.
-fn told(error: DataError) -> Failure {
+fn explained(error: DataError) -> Failure {
     match error {
         DataError::Layout(error) => {
             let hint = error.hint();

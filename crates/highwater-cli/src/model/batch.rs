@@ -15,8 +15,8 @@ pub enum Batch {
     Packed(PackedBatch),
     /// Pairs of rows: an answer that is preferred, and another one.
     Pairs(PackedBatch),
-    /// Pictures `[N, 3, H, W]` and the class of each `[N]`.
-    Pictures(Array, Array),
+    /// Images `[N, 3, H, W]` and the class of each `[N]`.
+    Images(Array, Array),
 }
 
 impl Batch {
@@ -35,13 +35,13 @@ impl Batch {
         Self::of_rows(group)(PackedBatch::blank(BatchShape { batch, seq }))
     }
 
-    /// How many tokens, pictures or pairs; of records the tokens that are learnt.
+    /// How many tokens, images or pairs; of records the tokens that are learnt.
     pub fn units(&self) -> usize {
         match self {
             Self::Tokens(tokens, _) => tokens.len(),
             Self::Packed(rows) => rows.learned,
             Self::Pairs(rows) => rows.rows() / 2,
-            Self::Pictures(_, classes) => classes.dims()[0],
+            Self::Images(_, classes) => classes.dims()[0],
         }
     }
 }

@@ -24,12 +24,12 @@ const CONFIG: &str = "config.json";
 pub enum Blueprint {
     /// A model of text.
     Text(Arc<dyn Architecture>),
-    /// A classifier of pictures.
+    /// A classifier of images.
     Images(Classifier),
 }
 
 impl Blueprint {
-    /// Reads a `config.json`, of text or of pictures.
+    /// Reads a `config.json`, of text or of images.
     ///
     /// # Errors
     /// [`Failure`], naming the file and the field, or saying what its folder is instead of a model's.
@@ -73,7 +73,7 @@ impl Blueprint {
         }
     }
 
-    /// The largest `seq`: of pictures each is by itself.
+    /// The largest `seq`: of images each is by itself.
     pub fn max_length(&self) -> usize {
         match self {
             Self::Text(model) => model.max_length(),
@@ -128,7 +128,7 @@ impl Blueprint {
         })
     }
 
-    /// Bytes on the heap of what is loaded ahead of a run, where decoding a picture takes so many.
+    /// Bytes on the heap of what is loaded ahead of a run, where decoding an image takes so many.
     pub fn loader_bytes(&self, training: &TrainingConfig, decoding_bytes: u64) -> u64 {
         match self {
             Self::Text(_) => 0,
@@ -178,7 +178,7 @@ impl Blueprint {
             .map_or(Ok(()), Err)
     }
 
-    /// A batch of nothing, to plan with: of so many sequences or pictures.
+    /// A batch of nothing, to plan with: of so many sequences or images.
     pub fn blank(&self, config: &RunConfig, batch: usize) -> Batch {
         let seq = config.training.seq;
         match self {

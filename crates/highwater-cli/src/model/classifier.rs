@@ -150,7 +150,7 @@ impl Classifier {
             Array::from_bytes(dtype, shape, bytes).expect("as many bytes as the shape has")
         };
         let images = zeros(DType::F32, &[batch, 3, self.size, self.size]);
-        Batch::Pictures(images, zeros(DType::I64, &[batch]))
+        Batch::Images(images, zeros(DType::I64, &[batch]))
     }
 
     /// How the images of a folder lie: found once.

@@ -19,7 +19,7 @@ use crate::error::{Code, Failure};
 pub enum Model {
     /// One of text.
     Text(Box<dyn CausalLm>),
-    /// One of pictures, and what it was built from.
+    /// One of images, and what it was built from.
     Images(Box<dyn ImageClassifier>, Classifier),
 }
 
@@ -41,7 +41,7 @@ impl Model {
         }
     }
 
-    /// What is saved of it, by name: of text its parameters, of pictures what is counted besides too.
+    /// What is saved of it, by name: of text its parameters, of images what is counted besides too.
     pub fn saved(&self) -> Vec<(String, Parameter)> {
         match self {
             Self::Text(model) => {
@@ -112,7 +112,7 @@ impl Model {
                 let (loss, right) = preference::loss(&**model, before, rows, (how, dtype))?;
                 Ok((loss, (!trains).then_some(right)))
             }
-            (Self::Images(model, _), Batch::Pictures(images, classes)) => {
+            (Self::Images(model, _), Batch::Images(images, classes)) => {
                 let (images, classes) = (images.to_tensors(engine)?, classes.to_tensors(engine)?);
                 let options = CrossEntropyOptions {
                     label_smoothing: smoothing,

@@ -8,8 +8,9 @@ use highwater_models::adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS};
 use highwater_models::save_folder;
 
 use crate::error::Failure;
+use crate::folder::RunDir;
 use crate::folder::copies::{beside_model, with_dtype};
-use crate::folder::{FinalStep, RunDir, facts};
+use crate::folder::final_step::write_final_step;
 use crate::model::{Model, lora};
 use crate::session::Session;
 
@@ -31,7 +32,7 @@ pub(super) fn finish(
     let names = export(files, &dir, session)?;
     let names = names.iter().map(|name| dir.join(name));
     run.own(files, names)?;
-    facts::write(files, run, &path, &FinalStep { step })
+    write_final_step(files, run, step)
 }
 
 /// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the

@@ -157,7 +157,7 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     let epochs = data.epochs(config, config.training.steps);
     let records = match data {
         RunData::Packed(data) => data.summary() + "\n",
-        RunData::Pictures(data) => data.summary() + "\n",
+        RunData::Images(data) => data.summary() + "\n",
         RunData::Text(_) => {
             let notes = data.notes().iter();
             notes.flat_map(|note| [note, "\n"]).collect()

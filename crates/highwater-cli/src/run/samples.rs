@@ -10,7 +10,7 @@ use highwater_models::{CausalLm, Sampling, Tokenizer, generate};
 use highwater_text::{Conversation, Example, ends_of_texts};
 
 use crate::config::RunConfig;
-use crate::data::prompt::{begun, end_of_turns, stop_at};
+use crate::data::prompt::{end_of_turns, prompt_tokens, stop_at};
 use crate::data::{Source, records, tokenizer};
 use crate::error::{Code, Failure};
 
@@ -78,7 +78,7 @@ impl Samples {
                 let asked = Conversation::of([("user", text.as_str())]);
                 tokenizer.encode(&template.render(&asked, true)?)?
             } else {
-                begun(&tokenizer, text)?
+                prompt_tokens(&tokenizer, text)?
             };
             if tokens.is_empty() || tokens.len() > most {
                 let message = format!(

@@ -70,7 +70,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         log.say(note)?;
     }
     log.say(&report::portions(&config, &data))?;
-    if let RunData::Pictures(images) = &data
+    if let RunData::Images(images) = &data
         && let Some(bad) = images.left_out()
     {
         log.note(&bad)?;
