@@ -24,5 +24,5 @@ pub use graph::{
 pub use layout::Layout;
 pub use location::Location;
 pub use mixer::{BuildMixer, Mixer};
-pub use op::{Cost, Effect, Op, OpError, Spec, Traits};
+pub use op::{Autocast, Cost, Effect, Op, OpError, Promotion, Spec, Traits};
 pub use shape::{RANK_MAX, Shape};

@@ -63,6 +63,40 @@ impl Effect {
     }
 }
 
+/// What becomes of an operation's inputs under autocast.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Autocast {
+    /// They stay what they are. Where the operation takes no mixture of `F32` and half precision, all become the
+    /// widest of them.
+    #[default]
+    AsTaken,
+    /// `F32` becomes the dtype of autocast: products, whose sums are in `F32` all the same.
+    Low,
+    /// As [`Autocast::Low`], of the first input alone: others are the scales of a quantized weight.
+    LowFirst,
+    /// Half precision becomes `F32`: what sums, or what grows or shrinks fast.
+    Full,
+    /// All become the widest of them: what takes one dtype alone.
+    Widest,
+}
+
+/// How inputs of several dtypes become one that holds them all, as `torch.result_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promotion {
+    /// The first input that takes part; those before it stay what they are.
+    pub first: usize,
+    /// Whether whole numbers become floats.
+    pub to_floats: bool,
+}
+
+impl Promotion {
+    /// Of all inputs, whole numbers as they are.
+    pub const ALL: Self = Self {
+        first: 0,
+        to_floats: false,
+    };
+}
+
 /// What one run costs, for the planner's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
@@ -146,6 +180,17 @@ pub trait Op: Any + Debug + Send + Sync {
 
     /// The value that fills the output, if it is a constant known when the graph is built.
     fn constant(&self) -> Option<f64> {
+        None
+    }
+
+    /// What becomes of the inputs under autocast.
+    fn autocast(&self) -> Autocast {
+        Autocast::AsTaken
+    }
+
+    /// How inputs of several dtypes become one; with none, the operation sees them as they are, and refuses what
+    /// it does not take.
+    fn promotion(&self) -> Option<Promotion> {
         None
     }
 

@@ -108,7 +108,9 @@ pub use tensor::{Tensor, eval};
 
 /// What an operation of another crate is declared with.
 pub mod op {
-    pub use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
+    pub use highwater_graph::{
+        Autocast, Backward, Cost, DType, Effect, Layout, Op, OpError, Promotion, Shape, Spec,
+    };
     pub use highwater_ops::laws;
     pub use highwater_ops::{
         Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Limits, Pairs, Pool, Reject, Row,

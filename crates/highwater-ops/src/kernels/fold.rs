@@ -18,7 +18,7 @@ use crate::kernels::pointwise::held_bytes;
 use crate::kernels::reduction::{Mask, Plan, TASK, plan_dims};
 use crate::kernels::whole::Wholes;
 use crate::{Args, Array, Disjoint, Kernel, KernelError, Reject, Sample, op_as};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
@@ -38,6 +38,8 @@ pub(crate) trait Fold: Op {
     const WHOLES: Wholes = Wholes::Refused;
     /// Operations for each element, about.
     const FLOPS: f64 = 1.0;
+    /// [`Op::autocast`].
+    const AUTOCAST: Autocast = Autocast::AsTaken;
 
     /// Which dimensions (none for all), and whether they stay, with extent 1.
     fn over(&self) -> (&[usize], bool);
@@ -133,6 +135,10 @@ macro_rules! fold_op {
                 _threads: usize,
             ) -> highwater_graph::Cost {
                 $crate::kernels::fold::cost(self, inputs, outputs)
+            }
+
+            fn autocast(&self) -> highwater_graph::Autocast {
+                <Self as $crate::kernels::fold::Fold>::AUTOCAST
             }
 
             fn backward(

@@ -13,7 +13,7 @@ use crate::kernels::pointwise::{self, dense_like};
 use crate::kernels::simd::multiversion;
 use crate::{Array, DTypes, Element, Entry, Fill, Reject, Row, Sample};
 use half::{bf16, f16};
-use highwater_graph::{DType, Op, OpError, Spec};
+use highwater_graph::{DType, Op, OpError, Promotion, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(crate) trait Predicate<const N: usize>: Op + Copy + Default {
     const NAME: &'static str;
     /// Which dtypes it takes.
     const TAKES: Takes;
+    /// [`Op::promotion`].
+    const PROMOTION: Option<Promotion> = None;
 
     /// The answer for one element of each input.
     fn holds<T: Number>(x: [T; N]) -> bool;
@@ -107,6 +109,10 @@ macro_rules! predicate_op {
                 _threads: usize,
             ) -> highwater_graph::Cost {
                 $crate::kernels::pointwise::cost(inputs, outputs, 1.0)
+            }
+
+            fn promotion(&self) -> Option<highwater_graph::Promotion> {
+                <Self as $crate::kernels::predicate::Predicate<$arity>>::PROMOTION
             }
         }
     )*};

@@ -1,32 +1,11 @@
 //! Promotion: what takes one dtype alone is given tensors of several, and computes in one that holds them all.
+//! Operations say whether they want that ([`Op::promotion`]); the others refuse what they do not take.
 
 use super::autocast::cast_input;
 use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
-use highwater_graph::{DType, Op, Operand, Site};
-
-/// The operations whose inputs are promoted, and from which input on. The rest of the table refuses what it
-/// does not take.
-const PROMOTED: [(usize, &[&str]); 2] = [
-    (
-        0,
-        &[
-            "add", "div", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "pow",
-            "sub",
-        ],
-    ),
-    (1, &["where"]),
-];
-
-/// Operations that make floats of whole numbers.
-const FLOATS: [&str; 1] = ["div"];
-
-/// Where the promoted inputs of an operation start, if it has any.
-fn promoted(op: &str) -> Option<usize> {
-    let listed = PROMOTED.iter().find(|(_, ops)| ops.contains(&op));
-    listed.map(|&(first, _)| first)
-}
+use highwater_graph::{DType, Op, Operand, Promotion, Site};
 
 /// Kinds of dtypes, each of which holds those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +43,7 @@ fn join(a: DType, b: DType) -> Option<DType> {
 
 /// The dtype that inputs are cast to, as `torch.result_type`: tensors of no dimensions count only where they
 /// are of another kind than all others. None where there is nothing to cast, or no such dtype.
-fn target(op: &str, inputs: &[Operand]) -> Option<DType> {
+fn target(promotion: Promotion, inputs: &[Operand]) -> Option<DType> {
     let joined = |scalars: bool| {
         let of = inputs
             .iter()
@@ -79,8 +58,8 @@ fn target(op: &str, inputs: &[Operand]) -> Option<DType> {
         }
         (tensors, scalars) => tensors.or(scalars)?,
     };
-    let makes_floats = FLOATS.contains(&op) && !dtype.is_float();
-    Some(if makes_floats { DType::F32 } else { dtype })
+    let becomes_float = promotion.to_floats && !dtype.is_float();
+    Some(if becomes_float { DType::F32 } else { dtype })
 }
 
 /// Has the operation read its inputs in the dtype that they promote to: by nodes that cast them, one for all
@@ -97,11 +76,13 @@ pub(crate) fn promote_inputs(
     if inputs.iter().all(|input| is_same(input.spec.dtype)) {
         return Ok(());
     }
-    let first = promoted(op.name());
-    let Some(inputs) = first.and_then(|first| inputs.get_mut(first..)) else {
+    let Some(promotion) = op.promotion() else {
         return Ok(());
     };
-    let Some(dtype) = target(op.name(), inputs) else {
+    let Some(inputs) = inputs.get_mut(promotion.first..) else {
+        return Ok(());
+    };
+    let Some(dtype) = target(promotion, inputs) else {
         return Ok(());
     };
     for input in inputs {
@@ -113,17 +94,6 @@ pub(crate) fn promote_inputs(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Whoever renames an operation has to rename it here.
-    #[test]
-    fn listed_operations_exist() {
-        for name in PROMOTED.iter().flat_map(|(_, ops)| *ops).chain(&FLOATS) {
-            assert!(
-                highwater_ops::OPS.iter().any(|entry| entry.name == *name),
-                "{name}"
-            );
-        }
-    }
 
     #[test]
     fn types_join_as_in_pytorch() {

@@ -10,7 +10,9 @@ pub(crate) use samples::{
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::simd::Isa;
 use crate::{Array, Entry, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
+use highwater_graph::{
+    Autocast, Backward, Cost, DType, Layout, Op, OpError, Promotion, Shape, Spec,
+};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 
@@ -29,6 +31,10 @@ pub(crate) trait Pointwise<const N: usize>: Op {
 
     /// Whether it takes `I64` as well.
     const WHOLE: bool = false;
+    /// [`Op::autocast`].
+    const AUTOCAST: Autocast = Autocast::AsTaken;
+    /// [`Op::promotion`].
+    const PROMOTION: Option<Promotion> = None;
 
     /// The element of whole numbers, which wrap around.
     fn whole(&self, x: [i64; N]) -> i64 {
@@ -72,6 +78,14 @@ macro_rules! pointwise_op {
             ) -> highwater_graph::Cost {
                 let flops = <Self as $crate::kernels::pointwise::Pointwise<$arity>>::FLOPS;
                 $crate::kernels::pointwise::cost(inputs, outputs, flops)
+            }
+
+            fn autocast(&self) -> highwater_graph::Autocast {
+                <Self as $crate::kernels::pointwise::Pointwise<$arity>>::AUTOCAST
+            }
+
+            fn promotion(&self) -> Option<highwater_graph::Promotion> {
+                <Self as $crate::kernels::pointwise::Pointwise<$arity>>::PROMOTION
             }
 
             fn backward(

@@ -13,7 +13,7 @@ use crate::ops::gradients;
 use crate::ops::gradients::{in_grad, in_other};
 use crate::ops::silu::sigmoid;
 use crate::{Entry, Fill};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Autocast, Backward, OpError};
 use std::hash::Hasher;
 
 /// `log(1 + e^(beta x)) / beta`, and `x` itself where `beta x` is above the threshold. As
@@ -39,6 +39,7 @@ pointwise_op!(Softplus: 1, SoftplusBackward: 2);
 impl Pointwise<1> for Softplus {
     const NAME: &'static str = "softplus";
     const FLOPS: f64 = 35.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {

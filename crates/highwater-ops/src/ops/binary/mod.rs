@@ -14,7 +14,7 @@ use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::ops::gradients::{reduce_to, set_reduced};
 use crate::{Entry, Fill};
-use highwater_graph::{Backward, OpError, Operand};
+use highwater_graph::{Autocast, Backward, OpError, Operand, Promotion};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ADD, SUB, MUL, DIV];
@@ -53,6 +53,8 @@ impl Pointwise<2> for Add {
     const NAME: &'static str = "add";
     const FLOPS: f64 = 1.0;
     const WHOLE: bool = true;
+    const AUTOCAST: Autocast = Autocast::Widest;
+    const PROMOTION: Option<Promotion> = Some(Promotion::ALL);
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -77,6 +79,8 @@ impl Pointwise<2> for Sub {
     const NAME: &'static str = "sub";
     const FLOPS: f64 = 1.0;
     const WHOLE: bool = true;
+    const AUTOCAST: Autocast = Autocast::Widest;
+    const PROMOTION: Option<Promotion> = Some(Promotion::ALL);
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -106,6 +110,8 @@ impl Pointwise<2> for Mul {
     const NAME: &'static str = "mul";
     const FLOPS: f64 = 1.0;
     const WHOLE: bool = true;
+    const AUTOCAST: Autocast = Autocast::Widest;
+    const PROMOTION: Option<Promotion> = Some(Promotion::ALL);
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -133,6 +139,11 @@ impl Pointwise<2> for Mul {
 impl Pointwise<2> for Div {
     const NAME: &'static str = "div";
     const FLOPS: f64 = 4.0;
+    const AUTOCAST: Autocast = Autocast::Widest;
+    const PROMOTION: Option<Promotion> = Some(Promotion {
+        to_floats: true,
+        ..Promotion::ALL
+    });
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {

@@ -5,7 +5,7 @@ mod reference;
 
 use crate::kernels::rows::rows_of_each_dtype;
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -97,6 +97,10 @@ impl Op for Cat {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         Cost::elementwise(inputs, outputs, 0.0)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -2,7 +2,7 @@
 
 use super::{BATCH, GROUP, Geometry, INFERENCE, Kind, cost, emit_backward, emit_own};
 use super::{check_shape, one_float_dtype, sums_in};
-use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 
@@ -143,6 +143,10 @@ impl Op for BatchNorm {
         cost(inputs, outputs, inputs[0].layout.numel(), 8.0)
     }
 
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
+    }
+
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         if backward.grad(3).is_some() {
             return Err(OpError::NotDifferentiable { op: self.name() });
@@ -210,6 +214,10 @@ impl Op for GroupNorm {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(inputs, outputs, inputs[0].layout.numel(), 8.0)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

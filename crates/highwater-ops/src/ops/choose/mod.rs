@@ -6,7 +6,7 @@ use crate::kernels::pointwise;
 use crate::ops::gradients;
 use crate::ops::gradients::set_reduced;
 use crate::{Array, Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
+use highwater_graph::{Backward, Cost, DType, Op, OpError, Promotion, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -55,6 +55,13 @@ impl Op for Where {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         pointwise::cost(inputs, outputs, 1.0)
+    }
+
+    fn promotion(&self) -> Option<Promotion> {
+        Some(Promotion {
+            first: 1,
+            ..Promotion::ALL
+        })
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -5,6 +5,7 @@
 
 use crate::Entry;
 use crate::kernels::predicate::{self, Number, Predicate, Takes, predicate_op};
+use highwater_graph::Promotion;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[
@@ -27,6 +28,7 @@ macro_rules! comparisons {
         impl Predicate<2> for $op {
             const NAME: &'static str = $name;
             const TAKES: Takes = Takes::Numbers;
+            const PROMOTION: Option<Promotion> = Some(Promotion::ALL);
 
             #[inline(always)]
             fn holds<T: Number>([a, b]: [T; 2]) -> bool {

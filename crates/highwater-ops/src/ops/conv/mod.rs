@@ -18,7 +18,7 @@ use crate::Sum;
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::pointwise::held_bytes;
 use crate::kernels::rows::{Precise, rows_of_floats};
-use highwater_graph::{Backward, Cost, Op, OpError, Operand, Spec};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Operand, Spec};
 use settings::{Images, Sides, check_weight, images};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
@@ -186,6 +186,10 @@ impl Op for Conv2d {
         )
     }
 
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
+    }
+
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let Some(grad) = backward.grad(0) else {
             return Ok(());
@@ -242,6 +246,10 @@ impl Op for ConvTranspose2d {
         let weight = inputs[1].shape();
         let terms = weight.dims()[1..].iter().product::<usize>();
         cost(inputs, outputs, terms * inputs[0].layout.numel(), self.bias)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

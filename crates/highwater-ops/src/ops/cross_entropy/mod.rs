@@ -12,7 +12,7 @@ use crate::kernels::checks::{check_indices, one_float_dtype};
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -139,6 +139,10 @@ impl Op for CrossEntropy {
             vector_flops: 14.0 * inputs[0].layout.numel() as f64,
             ..Cost::elementwise(inputs, outputs, 0.0)
         }
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Full
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

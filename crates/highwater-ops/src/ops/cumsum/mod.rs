@@ -9,7 +9,7 @@ use crate::kernels::whole::{Wholes, lines_of_wholes};
 use crate::ops::gradients::from_grad;
 use crate::{Array, Entry, Fill};
 use highwater_graph::DType::I64;
-use highwater_graph::{Backward, Cost, Op, OpError, Spec};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -77,6 +77,10 @@ impl Op for CumSum {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(inputs, outputs, 1.0)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Full
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

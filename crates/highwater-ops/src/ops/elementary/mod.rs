@@ -15,13 +15,13 @@ use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
 use crate::ops::gradients::set_reduced;
 use crate::{AddScalar, Div, Entry, Exp, Fill, Mul, MulScalar, Neg, Square};
-use highwater_graph::{Backward, OpError, Operand};
+use highwater_graph::{Autocast, Backward, OpError, Operand};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[SIN, COS, EXPM1, LOG1P, ERF, RECIPROCAL, RSQRT];
 
 macro_rules! elementary {
-    ($($(#[$doc:meta])* $op:ident, $name:literal, $flops:literal, $entry:ident on $fill:expr,
+    ($($(#[$doc:meta])* $op:ident, $name:literal, $flops:literal, $autocast:ident, $entry:ident on $fill:expr,
        |$x:ident| $value:expr, $exact:expr, |$backward:ident, $grad:ident| $emit:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,6 +32,7 @@ macro_rules! elementary {
         impl Pointwise<1> for $op {
             const NAME: &'static str = $name;
             const FLOPS: f64 = $flops;
+            const AUTOCAST: Autocast = Autocast::$autocast;
 
             #[inline(always)]
             fn value<I: Isa>(&self, [$x]: [f32; 1]) -> f32 {
@@ -56,14 +57,14 @@ macro_rules! elementary {
 
 elementary! {
     /// The sine, within 0.51 ulp for arguments of any size. As `torch.sin`.
-    Sin, "sin", 20.0, SIN on Fill::Normal(20.0),
+    Sin, "sin", 20.0, AsTaken, SIN on Fill::Normal(20.0),
         |x| wide_math::sin(x), x.sin(), |backward, grad| {
             let cos = of_input(backward, Cos)?;
             backward.emit_one(Mul, &[grad, cos])
         };
 
     /// The cosine, within 0.51 ulp for arguments of any size. As `torch.cos`.
-    Cos, "cos", 20.0, COS on Fill::Normal(20.0),
+    Cos, "cos", 20.0, AsTaken, COS on Fill::Normal(20.0),
         |x| wide_math::cos(x), x.cos(), |backward, grad| {
             let sin = of_input(backward, Sin)?;
             let slope = backward.emit_one(Neg, &[sin])?;
@@ -71,7 +72,7 @@ elementary! {
         };
 
     /// `e^x - 1`, within 0.51 ulp. As `torch.expm1`.
-    Expm1, "expm1", 15.0, EXPM1 on Fill::Uniform(-5.0, 2.0),
+    Expm1, "expm1", 15.0, Full, EXPM1 on Fill::Uniform(-5.0, 2.0),
         |x| wide_math::expm1(x), x.exp_m1(), |backward, grad| {
             let output = backward.output(0);
             let slope = backward.emit_one(AddScalar { value: 1.0 }, &[output])?;
@@ -79,14 +80,14 @@ elementary! {
         };
 
     /// `log(1 + x)`, within 0.51 ulp; minus infinity at -1, NaN below. As `torch.log1p`.
-    Log1p, "log1p", 20.0, LOG1P on Fill::Uniform(-0.9, 20.0),
+    Log1p, "log1p", 20.0, Full, LOG1P on Fill::Uniform(-0.9, 20.0),
         |x| wide_math::log1p(x), x.ln_1p(), |backward, grad| {
             let sum = of_input(backward, AddScalar { value: 1.0 })?;
             backward.emit_one(Div, &[grad, sum])
         };
 
     /// The error function, within 2.5 ulp. As `torch.erf`.
-    Erf, "erf", 25.0, ERF on Fill::Normal(1.5),
+    Erf, "erf", 25.0, AsTaken, ERF on Fill::Normal(1.5),
         |x| math::erf::<I>(x), reference_math::erf(x), |backward, grad| {
             let square = of_input(backward, Square)?;
             let negative = backward.emit_one(Neg, &[square])?;
@@ -97,7 +98,7 @@ elementary! {
         };
 
     /// `1 / x`, correctly rounded. As `torch.reciprocal`.
-    Reciprocal, "reciprocal", 4.0, RECIPROCAL on Fill::Uniform(0.3, 5.0),
+    Reciprocal, "reciprocal", 4.0, Full, RECIPROCAL on Fill::Uniform(0.3, 5.0),
         |x| 1.0 / x, 1.0 / x, |backward, grad| {
             let output = backward.output(0);
             let square = backward.emit_one(Square, &[output])?;
@@ -106,7 +107,7 @@ elementary! {
         };
 
     /// `1 / sqrt(x)`, within 1 ulp. As `torch.rsqrt`.
-    Rsqrt, "rsqrt", 8.0, RSQRT on Fill::Uniform(0.3, 5.0),
+    Rsqrt, "rsqrt", 8.0, Full, RSQRT on Fill::Uniform(0.3, 5.0),
         |x| 1.0 / x.sqrt(), 1.0 / x.sqrt(), |backward, grad| {
             let output = backward.output(0);
             let cube = backward.emit_one(crate::PowScalar { exponent: 3.0 }, &[output])?;

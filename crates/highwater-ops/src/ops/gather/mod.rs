@@ -9,7 +9,7 @@ use crate::kernels::lines::check_dim;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{DTypes, Entry, Row, op_as};
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -195,6 +195,10 @@ impl Op for ScatterAdd {
             written_bytes: outputs[0].bytes(),
             ..Cost::default()
         }
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -11,7 +11,7 @@ use crate::kernels::checks::{check_shape, one_float_dtype};
 use crate::kernels::float::sums_in;
 use crate::kernels::pointwise::held_bytes;
 use crate::kernels::rows::{Precise, rows_of_floats};
-use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -105,6 +105,10 @@ impl Op for LayerNorm {
             written_bytes: outputs.iter().map(Spec::bytes).sum(),
             ..Cost::default()
         }
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

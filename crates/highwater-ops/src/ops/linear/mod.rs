@@ -9,7 +9,7 @@ use crate::kernels::checks::one_float_dtype;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::matmul::{dense, product_like, transposed};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -95,6 +95,10 @@ impl Op for Linear {
             matmul_flops: 2.0 * width as f64 * outputs[0].layout.numel() as f64,
             ..Cost::elementwise(inputs, outputs, f64::from(u8::from(self.bias)))
         }
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

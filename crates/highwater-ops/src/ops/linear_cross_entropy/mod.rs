@@ -12,7 +12,7 @@ use crate::ops::cross_entropy::check_labels;
 use crate::ops::matmul::{dense, is_column_major};
 use crate::{Entry, Fill, Reject, Sample, Scale};
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -169,6 +169,11 @@ impl Op for LinearCrossEntropy {
             cost.read_bytes += part.read_bytes;
         }
         cost
+    }
+
+    /// Its logits are `F32` all the same, and so is its loss.
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -5,7 +5,7 @@ mod cpu;
 use crate::kernels::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Exp, Fill, Mul, Sub};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Autocast, Backward, OpError};
 use std::marker::PhantomData;
 
 /// The rows of the table.
@@ -26,6 +26,7 @@ pub struct LogSumExp {
 
 impl Fold for LogSumExp {
     const FLOPS: f64 = 14.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     fn over(&self) -> (&[usize], bool) {
         (&self.dims, self.keepdim)

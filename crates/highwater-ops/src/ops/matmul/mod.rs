@@ -8,7 +8,7 @@ pub(crate) use cpu::Stack;
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -150,6 +150,10 @@ impl Op for MatMul {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(self.name(), inputs, outputs)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

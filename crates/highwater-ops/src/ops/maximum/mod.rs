@@ -13,7 +13,7 @@ use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::ops::gradients::{no_slope, set_reduced};
 use crate::{Entry, Fill};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Backward, OpError, Promotion};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[MAXIMUM, MINIMUM, MAXIMUM_BACKWARD];
@@ -40,6 +40,7 @@ macro_rules! extreme {
             const NAME: &'static str = $name;
             const FLOPS: f64 = 1.0;
             const WHOLE: bool = true;
+            const PROMOTION: Option<Promotion> = Some(Promotion::ALL);
 
             #[inline(always)]
             fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {

@@ -10,7 +10,7 @@ use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::abs::AbsBackward;
 use crate::ops::extremum::is_extremum;
 use crate::{Abs, Div, Entry, Fill, Full, Mul, Sum};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Autocast, Backward, OpError};
 use std::marker::PhantomData;
 
 /// The rows of the table.
@@ -97,6 +97,7 @@ impl Norm {
 
 impl Fold for Norm {
     const FLOPS: f64 = 2.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     fn over(&self) -> (&[usize], bool) {
         (&self.dims, self.keepdim)

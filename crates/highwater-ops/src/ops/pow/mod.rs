@@ -19,7 +19,7 @@ use crate::{
     Entry, Equal, Fill, GreaterEqual, Log, LogicalAnd, Mul, MulScalar, Reciprocal, Rsqrt, Sample,
     Sqrt, Square, SubScalar, Where,
 };
-use highwater_graph::{Backward, OpError, Operand};
+use highwater_graph::{Autocast, Backward, OpError, Operand, Promotion};
 use std::hash::Hasher;
 
 /// The rows of the table.
@@ -42,6 +42,8 @@ pointwise_op!(Pow: 2, PowScalar: 1);
 impl Pointwise<2> for Pow {
     const NAME: &'static str = "pow";
     const FLOPS: f64 = 30.0;
+    const AUTOCAST: Autocast = Autocast::Full;
+    const PROMOTION: Option<Promotion> = Some(Promotion::ALL);
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -90,6 +92,7 @@ const POW: Entry = pointwise::binary_entry::<Pow>(
 impl Pointwise<1> for PowScalar {
     const NAME: &'static str = "pow_scalar";
     const FLOPS: f64 = 30.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {

@@ -9,7 +9,7 @@ use crate::kernels::rows::{Precise, rows_of_numbers};
 use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes};
 use crate::{Entry, Fill, Mul};
 use highwater_graph::DType::I64;
-use highwater_graph::{Backward, OpError, Shape};
+use highwater_graph::{Autocast, Backward, OpError, Shape};
 use std::marker::PhantomData;
 
 /// The rows of the table.
@@ -31,6 +31,7 @@ pub struct Prod {
 
 impl Fold for Prod {
     const WHOLES: Wholes = Wholes::Counted;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     fn over(&self) -> (&[usize], bool) {
         (&self.dims, self.keepdim)

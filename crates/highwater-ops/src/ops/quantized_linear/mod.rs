@@ -9,7 +9,7 @@ pub use format::WeightFormat;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::DType::{F32, U8};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -158,6 +158,10 @@ impl Op for QuantizedLinear {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(inputs, outputs, self.width)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::LowFirst
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -18,7 +18,7 @@ use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, KernelError, View};
 use documents::Documents;
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use sight::Sight;
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -118,6 +118,10 @@ impl Op for ScaledDotProductAttention {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(inputs, outputs, pairs(inputs, self.sight()), 2.0)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -13,7 +13,7 @@ use crate::kernels::simd::Isa;
 use crate::ops::gradients;
 use crate::ops::gradients::{in_grad, set_reduced};
 use crate::{Entry, Fill};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Autocast, Backward, OpError};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[SQUARE, SQUARE_BACKWARD];
@@ -31,6 +31,7 @@ pointwise_op!(Square: 1, SquareBackward: 2);
 impl Pointwise<1> for Square {
     const NAME: &'static str = "square";
     const FLOPS: f64 = 1.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {

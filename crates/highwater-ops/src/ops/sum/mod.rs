@@ -17,7 +17,7 @@ use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes};
 use crate::{DivScalar, Entry, Fill, Reject, Row, Sample};
 use cpu::SumKernel;
 use highwater_graph::DType::I64;
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -57,6 +57,8 @@ trait Reduction: Op {
     const NAME: &'static str;
     /// What is made of whole numbers.
     const WHOLES: Wholes = Wholes::Refused;
+    /// [`Op::autocast`].
+    const AUTOCAST: Autocast = Autocast::AsTaken;
 
     /// Which dimensions are summed over, and the shape of the result.
     fn plan(&self, input: &Shape) -> Result<(Mask, Shape), OpError>;
@@ -69,6 +71,7 @@ trait Reduction: Op {
 
 impl Reduction for Sum {
     const NAME: &'static str = "sum";
+    const AUTOCAST: Autocast = Autocast::Full;
     const WHOLES: Wholes = Wholes::Counted;
 
     fn plan(&self, input: &Shape) -> Result<(Mask, Shape), OpError> {
@@ -92,6 +95,7 @@ impl WholeFold for Sum {
 
 impl Reduction for Mean {
     const NAME: &'static str = "mean";
+    const AUTOCAST: Autocast = Autocast::Full;
 
     fn plan(&self, input: &Shape) -> Result<(Mask, Shape), OpError> {
         plan_dims(Self::NAME, &self.dims, self.keepdim, input)
@@ -184,6 +188,10 @@ macro_rules! reduction_op {
 
             fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
                 cost(inputs, outputs)
+            }
+
+            fn autocast(&self) -> Autocast {
+                <Self as Reduction>::AUTOCAST
             }
 
             fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

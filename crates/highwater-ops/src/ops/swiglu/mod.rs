@@ -19,7 +19,7 @@ use crate::kernels::simd::Isa;
 use crate::ops::gradients::reduce_to;
 use crate::ops::silu::{exact_slope, sigmoid};
 use crate::{Array, Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -48,6 +48,7 @@ const BACKWARD: &str = "swiglu_backward";
 impl Pointwise<2> for Swiglu {
     const NAME: &'static str = "swiglu";
     const FLOPS: f64 = 14.0;
+    const AUTOCAST: Autocast = Autocast::Widest;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [gate, up]: [f32; 2]) -> f32 {

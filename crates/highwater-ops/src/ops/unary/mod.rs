@@ -21,7 +21,7 @@ use backward::{
     RELU_BACKWARD, ReluBackward, SIGMOID_BACKWARD, SQRT_BACKWARD, SqrtBackward, TANH_BACKWARD,
     TanhBackward,
 };
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Autocast, Backward, OpError};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[
@@ -107,6 +107,7 @@ impl Pointwise<1> for Tanh {
 impl Pointwise<1> for Exp {
     const NAME: &'static str = "exp";
     const FLOPS: f64 = 10.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {
@@ -125,6 +126,7 @@ impl Pointwise<1> for Exp {
 impl Pointwise<1> for Log {
     const NAME: &'static str = "log";
     const FLOPS: f64 = 10.0;
+    const AUTOCAST: Autocast = Autocast::Full;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {
