@@ -4,8 +4,7 @@
 //! `blocks.rs`.
 
 use crate::device::in_place;
-use crate::kernels::blocks;
-use crate::kernels::blocks::{BLOCK, Stage};
+use crate::kernels::blocks::{self, BLOCK, Stage};
 use crate::{Args, Element, Kernel, KernelError, Pairs, Piece, View, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;

@@ -7,8 +7,7 @@
 
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
-use crate::ops::gradients;
-use crate::ops::gradients::in_grad;
+use crate::ops::gradients::{self, in_grad};
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;

@@ -3,8 +3,7 @@
 mod cpu;
 
 use crate::kernels::pointwise;
-use crate::ops::gradients;
-use crate::ops::gradients::set_reduced;
+use crate::ops::gradients::{self, set_reduced};
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Promotion, Spec};
 use smallvec::{SmallVec, smallvec};

@@ -3,8 +3,7 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::cells;
-use crate::kernels::cells::check_gradient;
+use crate::kernels::cells::{self, check_gradient};
 use crate::kernels::formats;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::table::{count, joined};

@@ -13,8 +13,7 @@
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
-use crate::ops::gradients;
-use crate::ops::gradients::{no_slope, set_reduced};
+use crate::ops::gradients::{self, no_slope, set_reduced};
 use crate::{
     Entry, Equal, Fill, GreaterEqual, Log, LogicalAnd, Mul, MulScalar, Reciprocal, Rsqrt, Sample,
     Sqrt, Square, SubScalar, Where,

@@ -12,8 +12,7 @@
 use crate::kernels::math;
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
-use crate::ops::gradients;
-use crate::ops::gradients::{in_grad, in_other};
+use crate::ops::gradients::{self, in_grad, in_other};
 use crate::ops::unary::SigmoidBackward;
 use crate::{AddScalar, Entry, Fill, Mul, MulScalar, Sigmoid};
 use highwater_graph::{Backward, OpError, Operand};

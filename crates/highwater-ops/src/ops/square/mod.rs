@@ -10,8 +10,7 @@
 
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
-use crate::ops::gradients;
-use crate::ops::gradients::{in_grad, set_reduced};
+use crate::ops::gradients::{self, in_grad, set_reduced};
 use crate::{Entry, Fill};
 use highwater_graph::{Autocast, Backward, OpError};
 

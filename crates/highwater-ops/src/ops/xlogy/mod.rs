@@ -8,8 +8,7 @@
 use crate::kernels::math;
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
-use crate::ops::gradients;
-use crate::ops::gradients::set_reduced;
+use crate::ops::gradients::{self, set_reduced};
 use crate::{Div, Entry, Equal, Fill, LessEqual, LogicalAnd, Mul, Where};
 use highwater_graph::{Backward, OpError};
 
