@@ -21,6 +21,7 @@ pub(crate) struct Packing {
 
 /// A packing at most this much higher than the bytes alive, in thousandths, is good enough.
 pub(crate) const GOOD: u64 = 2;
+
 type Key<'a> = &'a dyn Fn(&Buffer) -> (u128, u128);
 
 /// Orders in which first fit does well: large ones first, by bytes, by bytes and length of life, by
