@@ -112,32 +112,71 @@ impl Command {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use clap::error::ErrorKind;
+    use std::path::{Path, PathBuf};
 
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
     }
 
-    #[test]
-    fn the_readme_shows_commands_that_there_are() {
-        let readme = include_str!("../../../../README.md");
-        let commands = readme.lines().filter_map(|line| {
-            let alone = line.strip_prefix("highwater ");
-            alone.or_else(|| line.strip_prefix("cargo run --release -- "))
-        });
-        let mut tried = 0;
-        for command in commands {
-            let command = command
-                .split(" #")
-                .next()
-                .unwrap()
-                .replace("\"Memory is\"", "text");
-            let words = command.split_whitespace();
-            let parsed = Cli::try_parse_from(std::iter::once("highwater").chain(words));
-            parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
-            tried += 1;
+    /// The pages of the book, folders within folders too.
+    fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pages(&path, found);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
         }
-        assert_eq!(tried, 19);
+    }
+
+    /// The words of a command as a shell has them: quoted ones are one word, comments and pipes end it.
+    fn words(command: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (i, part) in command.split('"').enumerate() {
+            if i % 2 == 1 {
+                words.push(part.to_owned());
+                continue;
+            }
+            let part_words = part.split_whitespace();
+            let end = |word: &&str| matches!(*word, "#" | "|" | ">" | "&&");
+            for word in part_words.clone().take_while(|word| !end(word)) {
+                words.push(word.to_owned());
+            }
+            if part_words.clone().any(|word| end(&word)) {
+                break;
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn the_pages_show_commands_that_there_are() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut found = vec![root.join("README.md")];
+        pages(&root.join("docs"), &mut found);
+        let mut tried = 0;
+        for page in found {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let code = text.split("```").skip(1).step_by(2).flat_map(str::lines);
+            for line in code {
+                let line = line.strip_prefix("$ ").unwrap_or(line);
+                let alone = line.strip_prefix("highwater ");
+                let of_cargo = || line.strip_prefix("cargo run --release -- ");
+                let Some(command) = alone.or_else(of_cargo) else {
+                    continue;
+                };
+                let words = std::iter::once("highwater".to_owned()).chain(words(command));
+                let parsed = Cli::try_parse_from(words).err();
+                // Where help is asked for, the result is an error of this kind.
+                let wrong = parsed.filter(|error| error.kind() != ErrorKind::DisplayHelp);
+                assert!(wrong.is_none(), "{}: {line}: {wrong:?}", page.display());
+                tried += 1;
+            }
+        }
+        assert!(tried > 3, "{tried} commands");
     }
 
     #[test]
