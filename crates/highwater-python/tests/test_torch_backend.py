@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,25 @@ def test_the_example_of_the_readme_runs() -> None:
     (report,) = names["step"].reports
     assert report.live_bytes <= 13 << 20
     assert report.recomputed_kernels > 0
+
+
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "tutorials" / "pytorch.md").read_text()
+    model, *programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    # With fewer layers it is planned sooner, and a quarter of the memory is not enough.
+    (tmp_path / "model.py").write_text(model.replace("layers=6", "layers=2"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    printed = []
+    for program in programs:
+        exec(program.replace("[0.5, 0.25]", "[0.5]"), {})
+        printed.append(capsys.readouterr().out)
+    half, plan, step = printed
+    for losses in [re.findall(r"loss ([\d.]+)", half), re.findall(r"loss ([\d.]+)", step)]:
+        assert len(losses) > 1
+        assert len(set(losses)) == 1
+    assert "MiB  fits" in plan
+    del sys.modules["model"]
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -119,7 +119,7 @@ pub mod op {
     pub use smallvec::{SmallVec, smallvec};
 }
 
-/// Has the README's example and the guide's code compiled and run.
+/// Has the code of the README, the guide and the tutorial compiled and run.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]
@@ -140,4 +140,6 @@ mod documents {
     struct Pitfalls;
     #[doc = include_str!("../../../docs/guide/checkpoint.md")]
     struct Checkpoint;
+    #[doc = include_str!("../../../docs/tutorials/rust.md")]
+    struct Tutorial;
 }
