@@ -8,7 +8,7 @@
 //! factor; where places are pixels and an image has 256 or more, images are read where they lie and added up
 //! one after the other. `gemm` blocks, and sums in an order that follows from the depth alone; images and
 //! groups come in their order. Packing without a copy between, and writing sums of one image where they go,
-//! took a quarter to a half off products of few rows (CHANGELOG.md). Channels that are groups by themselves
+//! took a quarter to a half off products of few rows (BENCHMARKS.md). Channels that are groups by themselves
 //! are no products of matrices: `depthwise/`.
 
 #![expect(unsafe_code, reason = "tasks write rows of one factor")]

@@ -8,7 +8,7 @@
 //! before it, so that nothing in it branches. What is added to an image is added by one thread, band after
 //! band and in each element after element. A kernel's gradient is added in 32 lanes of `f32` (two vectors
 //! with AVX-512, four with AVX2), by halves at the end of a band, and bands in `f64`, in their order and that
-//! of images. It took a fifth to a tenth of the time of the loops before (CHANGELOG.md).
+//! of images. It took a fifth to a tenth of the time of the loops before (BENCHMARKS.md).
 
 #![expect(
     clippy::inline_always,
