@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod arrows;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
