@@ -69,6 +69,7 @@ KNOWN: dict[tuple[str, str, str], str] = {
     ("prod", "complex*", "differs as aot_eager"): "the same",
     ("masked_prod", "*float*", "differs as aot_eager"): "the same",
     ("masked_prod", "complex*", "differs as aot_eager"): "the same",
+    ("istft", "complex128", "differs as aot_eager"): "the last bit of a complex window's gradient; the cause is not found",
 }
 # The same, on some processors: what is listed may occur.
 SOMETIMES: dict[tuple[str, str, str], str] = {
@@ -321,8 +322,9 @@ def compare(batch: Batch, costs: Costs, expected: Sequence[Tensor | None]) -> st
         apart._costs = costs
         return batch.step(apart(batch.module, batch.inputs))
 
-    # It may write to inputs, or have others.
+    # It may write to inputs, or have others. Gradients that autograd leaves out are there by hand.
     is_plain = (both.outputs, len(inputs), len(list(tangents))) == (loss + batch.results, len(batch.inputs), loss)
+    is_plain = is_plain and all(leaf is not None for leaf in expected)
     steps["floor"] = batch.by_hand(forward, backward) if is_plain else by_autograd()
     for (name, step), report in zip(steps.items(), both.reports, strict=True):
         found, most, _ = allocated(step)

@@ -34,6 +34,41 @@ fn refused(dir: &Path, line: &str, told: &[&str]) {
 }
 
 #[test]
+fn a_run_does_not_lie_within_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("a.txt"), "pages of memory. ".repeat(200)).unwrap();
+    std::os::unix::fs::symlink(&data, folder.path().join("link")).unwrap();
+    let train = "train --steps 1 --threads 2 --data";
+    for (place, line) in [
+        (&*data, format!("{train} .")),
+        (folder.path(), format!("{train} data --out data/run")),
+        (
+            folder.path(),
+            format!("{train} data --out link/run --force"),
+        ),
+        (folder.path(), format!("{train} link --out data/runs/a")),
+        (
+            folder.path(),
+            format!("{train} data/a.txt --eval-data data --out data/run"),
+        ),
+    ] {
+        let (code, _, news) = crate::started::highwater(place, &line);
+        assert_eq!(code, 2, "{line}: {news}");
+        assert!(
+            news.contains("lies in the folder of its data"),
+            "{line}: {news}"
+        );
+        assert_eq!(std::fs::read_dir(&data).unwrap().count(), 1, "{line}");
+    }
+    // A file beside it is no folder that is read whole.
+    let line = format!("{train} a.txt --out run");
+    let (code, _, news) = crate::started::highwater(&data, &line);
+    assert_eq!(code, 0, "{news}");
+}
+
+#[test]
 fn a_folder_of_records_is_divided() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path();

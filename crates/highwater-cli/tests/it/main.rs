@@ -23,6 +23,7 @@ mod host_memory;
 mod images;
 mod keeps;
 mod kill;
+mod large_tokenizer;
 mod layouts;
 mod messages;
 mod origin;

@@ -159,6 +159,33 @@ fn in_full_a_run_goes_on_with_or_without_a_disk() {
 }
 
 #[test]
+fn a_run_that_was_set_too_long_can_be_shortened() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    std::fs::write(dir.join("guide.txt"), highwater_cli::data::GUIDE).unwrap();
+    let settings = "--seq 16 --batch 1 --threads 2 --steps 10 --warmup 10 --save-every 1 --keep 10";
+    run(
+        dir,
+        &format!("train --out long --data guide.txt {settings}"),
+    );
+    for (name, more, note) in [
+        (
+            "fewer",
+            "--steps 4",
+            "note: warmup is 0 steps instead of 10",
+        ),
+        ("as-many", "--steps 10", ""),
+        ("more", "--steps 12", ""),
+    ] {
+        stop(&dir.join("long"), &dir.join(name), 2);
+        run(dir, &format!("resume {name} {more}"));
+        let said = std::fs::read_to_string(dir.join(name).join("run.log")).unwrap();
+        assert_eq!(said.contains("note: warmup"), !note.is_empty(), "{said}");
+        assert!(said.contains(note), "{said}");
+    }
+}
+
+#[test]
 fn a_run_is_not_asked_to_have_ended_before() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

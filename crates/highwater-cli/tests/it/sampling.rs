@@ -43,6 +43,25 @@ fn chat(dir: &Path, said: &[u8], more: &str) -> (String, String) {
 }
 
 #[test]
+fn what_is_left_out_of_a_long_prompt_is_said() {
+    let folder = folder();
+    let prompt = "page".repeat(60);
+    for (length, left_out) in [(64, None), (65, Some(1)), (240, Some(176))] {
+        let line = format!(
+            "generate run --tokens 1 --threads 2 --prompt {}",
+            &prompt[..length]
+        );
+        let (code, _, news) = highwater(folder.path(), &line);
+        assert_eq!(code, 0, "{news}");
+        let said = left_out.map(|n| {
+            format!("note: the prompt has {length} tokens, and the model reads 64: the first {n} are left out")
+        });
+        assert_eq!(news.contains("note: the prompt"), said.is_some(), "{news}");
+        assert!(said.is_none_or(|said| news.contains(&said)), "{news}");
+    }
+}
+
+#[test]
 fn text_comes_as_it_is_drawn_and_ends_where_it_is_to_end() {
     let folder = folder();
     let dir = folder.path();

@@ -231,6 +231,28 @@ fn a_complete_state_is_not_replaced_but_a_broken_one_is() {
 }
 
 #[test]
+fn copies_of_states_stay() {
+    let files = MemoryFiles::new();
+    for step in 1..=3 {
+        save(&files, dir(), step).unwrap();
+    }
+    // As `cp -r` makes one under a name of a step that is to come.
+    let copy = dir().join(name(9));
+    for entry in files.list_dir(&dir().join(name(2))).unwrap() {
+        let mut file = files.open(&dir().join(name(2)).join(&entry.name)).unwrap();
+        let mut bytes = vec![0; file.bytes() as usize];
+        file.read_exact_at(0, &mut bytes).unwrap();
+        files.create_dir_all(&copy).unwrap();
+        let mut to = files.create(&copy.join(&entry.name)).unwrap();
+        to.write_all(&bytes).unwrap();
+    }
+    assert_eq!(remove_newer(&files, dir(), 2, &OWN).unwrap(), [name(3)]);
+    assert!(keep_last(&files, dir(), keep(2), None).unwrap().is_empty());
+    let left = [LATEST, "step-000001", "step-000002", "step-000009"];
+    assert_eq!(names(&files), left);
+}
+
+#[test]
 fn what_somebody_puts_beside_a_state_stays() {
     let files = MemoryFiles::new();
     let put = |step: u64, name_of: &str| {
