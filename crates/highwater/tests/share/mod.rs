@@ -1,13 +1,22 @@
-//! How much of many samples is tried: all, or a part where a processor is emulated (`benches/aarch64.sh`).
+//! How much of many samples is tried. `ONE_OF=4` takes one of four, and `SHARE` says which: another one each time that
+//! continuous integration runs, so that all are tried in turn. Where a processor is emulated (`benches/aarch64.sh`) it
+//! is fewer.
 
-/// Of so many samples one is tried.
+/// A number that whoever runs the tests states.
 #[expect(clippy::disallowed_methods, reason = "who runs the tests says it")]
-pub(crate) fn one_of() -> usize {
-    let told = std::env::var("ONE_OF");
-    told.map_or(1, |text| text.parse().expect("a number in ONE_OF"))
+fn stated(name: &str, otherwise: usize) -> usize {
+    let text = std::env::var(name);
+    text.map_or(otherwise, |text| text.parse().expect(name))
 }
 
-/// The first of some samples, and each that is [`one_of`] after one of these.
+/// Of so many samples one is tried.
+pub(crate) fn one_of() -> usize {
+    stated("ONE_OF", 1)
+}
+
+/// Some samples of all, at least one: those whose places are [`one_of`] apart, from the one that `SHARE` says.
 pub(crate) fn some<T>(samples: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
-    samples.into_iter().step_by(one_of())
+    let all: Vec<T> = samples.into_iter().collect();
+    let first = stated("SHARE", 0) % one_of().min(all.len()).max(1);
+    all.into_iter().skip(first).step_by(one_of())
 }
