@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import _drawn as _drawn, _python_draws as _python_draws, _traces as _traces  # which change what Dynamo traces
+from . import _conds as _conds, _drawn as _drawn, _python_draws as _python_draws, _traces as _traces  # which change what Dynamo traces
 from ._branches import branches_as_eager
 from ._modes import dispatch_mode
 from ._where import is_of_user, shortened

@@ -8,6 +8,7 @@ Dynamo would draw once for all while it traces, or from a generator of PyTorch's
 from __future__ import annotations
 
 import functools
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from ._where import CannotPlan, where
 
 # Methods of `random.Random` that Dynamo draws when the graph is called.
 DRAWN_LATER = ("random", "uniform", "randint", "randrange")
+
+OPERATORS = {value for value in vars(operator).values() if callable(value)}
 
 # A draw from a generator object of the model's, which PyTorch 2.14 does not have.
 OF_OBJECT: Any = getattr(user_defined, "RandomCallOnSource", ())
@@ -113,6 +116,29 @@ def computed(nodes: Sequence[fx.Node], given: Mapping[fx.Node, Any]) -> bool:
 
 def is_drawn(place: fx.Node) -> bool:
     return place.op == "placeholder" and isinstance(getattr(place.meta.get("grapharg"), "source", None), RandomValueSource)
+
+
+def is_of_python(value: fx.Proxy) -> bool:
+    """Whether eager PyTorch has a number of Python's where Dynamo has a tensor: one that is drawn, or is compared."""
+    todo: list[Any] = [value]
+    seen = set[fx.Node]()
+    found = False
+    while todo:
+        at = todo.pop()
+        node, tracer = at.node, at.tracer
+        outer = next((other for other, inner in tracer.lifted_freevars.items() if inner.node is node), None)
+        if node in seen:
+            continue
+        seen.add(node)
+        if outer is not None:
+            todo.append(outer)
+        elif node.op == "placeholder" and (is_drawn(node) or is_number(node)):
+            found |= is_drawn(node)
+        elif node.op != "placeholder" and (node.target in OPERATORS or node.target == "item"):
+            todo += [fx.Proxy(source, tracer) for source in node.all_input_nodes]
+        else:
+            return False
+    return found
 
 
 def is_number(node: fx.Node) -> bool:

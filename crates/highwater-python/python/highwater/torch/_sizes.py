@@ -4,9 +4,10 @@ sizes are inputs, which one plan takes whatever they are."""
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
+
+from ._effects import call
 
 Run = Callable[..., Any]
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Run]
@@ -36,6 +39,11 @@ def is_dynamic(module: fx.GraphModule, inputs: Sequence[Any]) -> bool:
 def for_each_size(module: fx.GraphModule, compile: Compile, spare: Spare | None = None) -> Run:
     """A function that compiles a graph for each size of its inputs, when it first comes."""
     return Sizes(module, compile, spare)
+
+
+# What Python computes of numbers alone, where nothing else is among its arguments.
+OF_NUMBERS = {value for module in (operator, math) for value in vars(module).values() if callable(value)}
+SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Sizes:
@@ -108,7 +116,7 @@ class Sizes:
             if node.op == "output":
                 graph.output(fx.map_arg(node.args[0], names.__getitem__))
             elif node not in names and node.op != "placeholder":
-                names[node] = graph.node_copy(node, names.__getitem__)
+                names[node] = placed(graph, node, names)
         return fx.GraphModule(self._module, graph)
 
     def _runs_as_is(self, sizes: tuple[Any, ...], values: Sequence[Any]) -> bool:
@@ -167,6 +175,21 @@ def is_number(place: fx.Node, sizes: set[Any]) -> bool:
     """Whether an input is a number that is part of no size."""
     value = place.meta.get("example_value")
     return bool(items_of(place)) or isinstance(value, torch.SymInt) and expression(value) not in sizes
+
+
+def placed(graph: fx.Graph, node: fx.Node, names: Mapping[fx.Node, Any]) -> Any:
+    """A node for the values that its sources have by now, or what Python makes of them: `1.bit_length()` is no code."""
+    args, kwargs = fx.map_arg((node.args, node.kwargs), names.__getitem__)
+    is_of_value = node.op == "call_method" and not isinstance(args[0], fx.Node)
+    is_of_numbers = node.op == "call_function" and node.target in OF_NUMBERS and isinstance(node.meta.get("example_value"), SYMBOLS)
+    is_known = not any(isinstance(value, fx.Node) for value in pytree.tree_leaves((args, kwargs)))
+    if is_known and (is_of_value or is_of_numbers):
+        return call(node, args, kwargs)
+    return graph.call_function(call_method, (str(node.target), *args), kwargs) if is_of_value else graph.node_copy(node, names.__getitem__)
+
+
+def call_method(name: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(value, name)(*args, **kwargs)
 
 
 def number_of(value: Any) -> Any:

@@ -10,6 +10,7 @@ import sysconfig
 import highwater
 import torch
 from torch import fx
+from torch._guards import TracingContext
 
 from ._errors import Shortened
 
@@ -79,6 +80,12 @@ def line_of(node: fx.Node) -> str:
     frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
     ours = [f"{file}:{line}" for file, line in frames if is_of_user(file)]
     return ours[-1] if ours else ""
+
+
+def place_now() -> str:
+    """The line of the user's code that Dynamo traces."""
+    frames = [frame for frame in TracingContext.extract_stack() if is_of_user(frame.filename)]
+    return shortened(f"{frames[-1].filename}:{frames[-1].lineno}") if frames else "a line of the model"
 
 
 def shortened(line: str) -> str:
