@@ -7,15 +7,13 @@ in the graph checks that the number that is drawn then says the same.
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import RandomValueSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
@@ -24,14 +22,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
 from ._branches import BYTES, ancestors, are_small, guard_by, is_known, name_of
+from ._draws import alone, blank, bytes_of, is_by_size, is_draw, keep
 from ._effects import Effects, Unknown, call, leaves, may_write, storages_of
-from ._generators import BYTES as STATE, DREW, OURS, TAKEN, Slots, emit, slots_of
-
-# How many numbers these draw follows from the sizes of what they read.
-BY_SIZE = {F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, torch.rand_like, torch.randn_like}
+from ._generators import BYTES as STATE, TAKEN, Slots, emit, slots_of
+from ._python_draws import is_drawn
+from ._where import where
 
 COMPARED = {operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge", torch.lt: "lt", torch.le: "le", torch.gt: "gt", torch.ge: "ge"}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+UNCOUNTED = "{} draws before it, and which numbers follows from values"
 
 
 class Drawn:
@@ -42,74 +43,54 @@ class Drawn:
         self.nodes: dict[fx.Node, None] = {}
         """What is computed to know them, in order."""
         self.answers: dict[fx.Node, bool] = {}
-        self._seen: dict[fx.Node, bool] = {}
         self._read = set[fx.Node]()
         self._names: dict[fx.Node, str] = {}
-        self._kept = set[fx.Node]()
-        self._blanks: dict[fx.Node, Any] = {}
+        self._made_for: dict[tuple[fx.Node, ...], Any] = {}
 
     def add(self, node: fx.Node, found: Iterable[fx.Node]) -> None:
         """Another branch. Raises `Unknown` where it cannot be known."""
-        earlier = list(before(node))
-        draws = [other for other in earlier if self._draws(other)]
-        wanted = {*found, node}
-        for draw in draws:
-            if draw.target not in BY_SIZE or draw in wanted:
-                wanted |= {draw, *(ancestors(draw) or unknown())}
-        if any(Effects.of(other).runs_custom for other in wanted if other.op != "placeholder"):
-            unknown()
-        memory, inputs = storages_of(wanted), storages_of(other for other in wanted if other.op == "placeholder")
-        for other in filter(may_write, earlier):
-            if Effects.of(other).writes & (inputs if other in wanted else memory):
-                unknown()
-        if not all(other in draws or is_known(other) or is_python_number(other) or is_made(other) for other in wanted):
-            unknown()
+        draws = [other for other in before(node) if is_draw(other)]
+        wanted = self._wanted({*found, node}, draws)
+        read = {source for other in wanted for source in other.all_input_nodes if source in wanted} | {node}
+        for other in in_order(node.graph, wanted):
+            if not (other in draws or can_be_known(other)):
+                raise Unknown(*blame(other, wanted, draws, {*found}))
+        check_writes(node, wanted, read)
         if not are_small(other for other in wanted if other not in draws):
-            unknown()
-        for other in list(node.graph.nodes):
-            with suppress(Unknown):
-                if self._draws(other):
-                    self._keep(other)
-        wanted |= set(draws)
-        self._read |= {source for other in wanted if other.target not in BY_SIZE or other in found for source in other.all_input_nodes} | {node}
-        self.nodes = dict.fromkeys(other for other in [*earlier, node] if other in wanted or other in self.nodes)
+            raise Unknown(node, "{} is large")
+        keep(node.graph)
+        self._read |= read
+        # Branches may look at numbers in another order than that in which they are drawn.
+        self.nodes = dict.fromkeys(in_order(node.graph, {*self.nodes, *wanted, *draws}))
         # Dynamo drops what it knows of inputs when the graph is done.
         self._names |= {other: name_of(other.meta["grapharg"].source) for other in wanted if other.op == "placeholder"}
 
-    def _keep(self, draw: fx.Node) -> None:
-        """Has a draw stay in the graph, also where the branch that is taken does not look at it."""
-        value = draw.meta.get("example_value")
-        if draw in self._kept or not isinstance(value, Tensor):
-            return
-        self._kept.add(draw)
-        with draw.graph.inserting_after(draw):
-            looked_at = draw.graph.call_method("detach", (draw,))
-        with draw.graph.inserting_after(looked_at):
-            draw.graph.call_function(DREW, (looked_at,))
-        looked_at.meta["example_value"] = value.detach()
-
-    def _blank(self, node: fx.Node) -> Any:
-        """Something of the size of what is not known. Where that is a symbol, the graph is for the size that there is now."""
-        if node not in self._blanks:
-            value = node.meta["example_value"]
-            self._blanks[node] = value
-            if isinstance(value, Tensor):
-                shape, strides = [int(size) for size in value.shape], [int(step) for step in value.stride()]
-                self._blanks[node] = functools.partial(torch.empty_strided, shape, strides, dtype=value.dtype, device=value.device)
-        found = self._blanks[node]
-        return found() if isinstance(found, functools.partial) else found
-
-    def _draws(self, node: fx.Node) -> bool:
-        """Whether a node draws on the CPU, or changes a generator."""
-        if node not in self._seen:
-            self._seen[node] = node.target in OURS or node.op in ("call_function", "call_method") and is_draw(node)
-        return self._seen[node]
+    def _wanted(self, found: set[fx.Node], draws: Sequence[fx.Node]) -> set[fx.Node]:
+        """What has to have its value: a condition's sources, and what decides how many numbers are drawn before."""
+        wanted = set(found)
+        for draw in draws:
+            if isinstance(draw.target, HigherOrderOperator):
+                raise Unknown(draw, UNCOUNTED)
+        todo = [draw for draw in draws if not is_by_size(draw)]
+        todo += [source for draw in draws if is_by_size(draw) for source in draw.all_input_nodes if not isinstance(source.meta.get("example_value"), Tensor)]
+        while True:
+            for other in todo:
+                sources = ancestors(other)
+                if sources is None:
+                    raise Unknown(other, UNCOUNTED)
+                wanted |= {*sources}
+            # What is drawn into memory that is wanted.
+            memory = storages_of(wanted)
+            todo = [draw for draw in draws if draw not in wanted and may_write(draw) and Effects.of(draw).writes & memory]
+            if not todo:
+                return wanted
 
     @property
     def bytes(self) -> int:
         """What drawing before takes: generators' states, old and new, and numbers."""
-        numbers = [int(leaf.numel()) * leaf.element_size() for node in self.nodes if node.op != "placeholder" for leaf in leaves(node)]
-        return 2 * STATE * (2 + len(self.slots.names) + len(self.slots.own)) + sum(numbers) + 2 * max(numbers, default=0)
+        numbers = {node: bytes_of(node) for node in self.nodes if node.op != "placeholder"}
+        read = sum(size for node, size in numbers.items() if node in self._read)
+        return 2 * STATE * (2 + len(self.slots.names) + len(self.slots.own)) + read + 3 * max(numbers.values(), default=0)
 
     def now(self) -> dict[fx.Node, Any]:
         return self._of({node: given(node, node.meta["grapharg"].example) for node in self.nodes if node.op == "placeholder"})
@@ -125,14 +106,28 @@ class Drawn:
         with _disable_current_modes(), torch.no_grad(), self.slots.undone():
             for node in self.nodes:
                 if node.op != "placeholder":
-                    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: values[source] if source in self._read and source in values else self._blank(source))
-                    made = call(node, args, kwargs)
+                    made = self._made(node, values)
                     values[node] = made if node in self._read else None
         return values
 
+    def _made(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+        given = {source: values.get(source) for source in node.all_input_nodes}
+        unknown = [source for source, value in given.items() if value is None]
+        for source in unknown:
+            given[source] = self._makes(blank, source, node)()
+        args, kwargs = fx.map_arg((node.args, node.kwargs), given.__getitem__)
+        return self._makes(alone, node)(args, kwargs) if unknown else call(node, args, kwargs)
 
-def unknown() -> Any:
-    raise Unknown
+    def _makes(self, kind: Any, *nodes: fx.Node) -> Any:
+        """What is made for some nodes. Dynamo forgets what it knows of them."""
+        if nodes not in self._made_for:
+            self._made_for[nodes] = kind(*nodes)
+        return self._made_for[nodes]
+
+
+def in_order(graph: fx.Graph, nodes: Iterable[fx.Node]) -> list[fx.Node]:
+    found = {*nodes}
+    return [node for node in graph.nodes if node in found]
 
 
 def before(node: fx.Node) -> Iterable[fx.Node]:
@@ -142,16 +137,30 @@ def before(node: fx.Node) -> Iterable[fx.Node]:
         yield other
 
 
-def is_draw(node: fx.Node) -> bool:
-    """Whether a call draws on the CPU."""
-    if isinstance(node.target, HigherOrderOperator):
-        return bool(unknown())
-    if node.target is F.scaled_dot_product_attention and not (node.kwargs.get("dropout_p") or len(node.args) > 4 and node.args[4]):
-        return False
-    made = leaves(node)
-    if made and all(leaf.device.type != "cpu" for leaf in made):
-        return False
-    return Effects.of(node).draws
+def can_be_known(node: fx.Node) -> bool:
+    runs_custom = node.op != "placeholder" and Effects.of(node).runs_custom
+    return not runs_custom and (is_known(node) or is_python_number(node) or is_made(node))
+
+
+def blame(node: fx.Node, wanted: set[fx.Node], draws: Sequence[fx.Node], found: set[fx.Node]) -> tuple[fx.Node, str]:
+    """Why a condition cannot be known, in words for a node that a user knows."""
+    if is_drawn(node):
+        return node, "it follows from a number of Python's random too"
+    if node not in found:
+        return next((draw for draw in draws if not is_by_size(draw) and node in (ancestors(draw) or ())), node), UNCOUNTED
+    return next((user for user in in_order(node.graph, wanted) if node.op == "placeholder" and node in user.all_input_nodes), node), "it follows from {} too"
+
+
+def check_writes(condition: fx.Node, wanted: set[fx.Node], read: set[fx.Node]) -> None:
+    """Raises `Unknown` where something writes to what a condition follows from, or to an input, before it is looked at."""
+    inputs = storages_of(other for other in wanted if other.op == "placeholder")
+    later = storages_of([condition])
+    """What is still looked at after a node."""
+    for other in reversed(condition.graph.nodes):
+        if may_write(other) and Effects.of(other).writes & (inputs if other in wanted else later):
+            raise Unknown(other, "{} writes to what it follows from")
+        if other in wanted:
+            later |= storages_of(source for source in other.all_input_nodes if source in read)
 
 
 def is_python_number(node: fx.Node) -> bool:
@@ -193,26 +202,64 @@ def by_range(node: fx.Node) -> bool | None:
     return None
 
 
+def decided_by_range(node: fx.Node) -> bool | None:
+    """The same, where nothing was written to them since."""
+    decided = by_range(node)
+    if decided is not None:
+        try:
+            compared = {node, *node.all_input_nodes}
+            check_writes(node, compared, compared)
+        except Unknown:
+            return None
+    return decided
+
+
+def refuse(unknown: Unknown, node: fx.Node) -> None:
+    """Says what keeps the numbers of a branch from being known."""
+    at = unknown.node or node
+    unimplemented(
+        gb_type="Branch by a random number",
+        context=str(at),
+        explanation=f"A branch by a random number has to be known before the call, but {(unknown.why or UNCOUNTED).format(where(at))}. "
+        "Draw the number of the branch first, or pass it in.",
+        hints=[],
+    )
+
+
+def follows(found: Sequence[fx.Node]) -> bool:
+    """Whether something of a condition is drawn, be it into memory that was there before."""
+    memory = storages_of(found)
+    draws = (other for other in found[0].graph.nodes if drawn_or_none(other))
+    return any(draw in found or may_write(draw) and Effects.of(draw).writes & memory for draw in draws)
+
+
+def drawn_or_none(node: fx.Node) -> bool | None:
+    try:
+        return is_draw(node)
+    except Unknown:
+        return None
+
+
 def taken(tx: Any, value: VariableTracker) -> bool | None:
     """What a branch by random numbers comes to, for which the graph is then good. None if that is not known."""
     if not isinstance(value, TensorVariable) or tx.output.current_tracer is not tx.output.root_tracer:
         return None
     node = value.proxy.node
-    decided = by_range(node)
+    decided = decided_by_range(node)
     if decided is not None:
+        keep(node.graph)
         emit(tx, TAKEN, value, VariableTracker.build(tx, decided), 0)  # The number is drawn all the same.
         return decided
     found = ancestors(node)
-    if found is None:
+    if found is None or not follows(found):
         return None
     drawn: Drawn = getattr(tx.output, "highwater_drawn", None) or Drawn(slots_of(tx))
     try:
-        if not any(drawn._draws(other) for other in found):
-            return None
         drawn.add(node, found)
         answer = bool(drawn.now()[node])
-    except Unknown:
-        return None
+    except Unknown as unknown:
+        refuse(unknown, node)
+        raise
     if not drawn.answers:
         tx.output.highwater_drawn = drawn
         guard_by(drawn.holds, lambda: f"{len(drawn.answers)} branches by random numbers are those that were taken")

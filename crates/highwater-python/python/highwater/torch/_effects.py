@@ -9,17 +9,26 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, fx
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-OURS = ("aten", "prims", "prim")
+OURS = ("aten", "prims", "prim", "highwater")
 
 WRITES = tuple(f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"))
 
 
+# What does nothing but register what a backward calls.
+LATER = ("_register_hook_trampoline",)
+
+
 class Unknown(Exception):
     """What a node does is not known."""
+
+    def __init__(self, node: fx.Node | None = None, why: str = "") -> None:
+        super().__init__()
+        self.node, self.why = node, why
 
 
 def is_write(node: fx.Node) -> bool:
@@ -69,13 +78,16 @@ class Effects:
     """What a node does. It is called once, with tensors that hold no numbers."""
 
     def __init__(self, node: fx.Node) -> None:
-        if isinstance(node.target, HigherOrderOperator):
-            raise Unknown
-        given = fx.map_arg((node.args, node.kwargs), lambda source: source.meta["example_value"])
-        mode = next((leaf.fake_mode for leaf in [*leaves(node), *pytree.tree_leaves(given)] if hasattr(leaf, "fake_mode")), None)
         self.draws = self.runs_custom = False
         self.writes: set[int] = set()
         """The memory that it writes to, by `storage_key`."""
+        if isinstance(node.target, HigherOrderOperator):
+            self._of_graphs(graphs_of(node))
+            return
+        if getattr(node.target, "__name__", "") in LATER:
+            return
+        given = fx.map_arg((node.args, node.kwargs), lambda source: source.meta["example_value"])
+        mode = next((leaf.fake_mode for leaf in [*leaves(node), *pytree.tree_leaves(given)] if hasattr(leaf, "fake_mode")), None)
         if mode is None:
             return
         before = dict[int, int]()
@@ -93,6 +105,18 @@ class Effects:
         self.draws, self.runs_custom = seen.draws, seen.others
         self.writes = {before[at] for at in map(storage_key, seen.written) if at in before}
 
+    def _of_graphs(self, graphs: list[fx.Graph]) -> None:
+        """Of all that may be called."""
+        if not graphs:
+            raise Unknown
+        for graph in graphs:
+            for node in graph.nodes:
+                if node.op in ("call_function", "call_method"):
+                    effects = Effects.of(node)
+                    self.draws |= effects.draws
+                    self.runs_custom |= effects.runs_custom
+                    self.writes |= effects.writes
+
     @staticmethod
     def of(node: fx.Node) -> Effects:
         """Raises `Unknown` where that cannot be found out."""
@@ -104,11 +128,22 @@ class Effects:
                 found[node] = None
         effects = found[node]
         if effects is None:
-            raise Unknown
+            raise Unknown(node)
         return effects
 
 
 known: WeakKeyDictionary[fx.Graph, dict[fx.Node, Effects | None]] = WeakKeyDictionary()
+
+
+def graphs_of(node: fx.Node) -> list[fx.Graph]:
+    """The graphs that an operation is given."""
+    owner: Any = node.graph.owning_module
+    if owner is None:  # Dynamo still traces it
+        modules = InstructionTranslator.current_tx().output.nn_modules
+        found = [modules.get(place.target) for place in node.all_input_nodes if place.op == "get_attr"]
+    else:
+        found = [getattr(owner, str(place.target)) for place in node.all_input_nodes if place.op == "get_attr"]
+    return [module.graph for module in found if isinstance(module, fx.GraphModule)]
 
 
 def call(node: fx.Node, args: Any, kwargs: Any) -> Any:

@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
 from ._branches import ancestors, guard_by, is_active, name_of
+from ._draws import keep
 from ._effects import Effects, Unknown, call, leaves
 from ._where import CannotPlan, where
 
@@ -164,6 +165,7 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     if calls is None:
         tx.output.highwater_calls = calls = Calls(tx.output.random_calls, tx.speculation_log.highwater_state)
         guard_by(calls.holds, calls.words)
+    keep(tx.output.graph)
     return calls.add(nodes)
 
 
