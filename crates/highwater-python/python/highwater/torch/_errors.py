@@ -19,15 +19,22 @@ if TYPE_CHECKING:
 ADVICE = ("\nSet TORCHDYNAMO_VERBOSE=1", "\n  Developer debug context:", "\n For more details about this graph break")
 
 
+# Those who log what kernels without data raise, and where a graph breaks.
+LOGS = ("torch._subclasses.fake_tensor", "torch._dynamo.variables.tensor")
+
+
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keeps PyTorch from logging what kernels without data raise: that reaches the user as an exception, or is expected."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True
+    """Keeps PyTorch from logging what reaches the user as an exception, or is expected."""
+    logs = [logging.getLogger(name) for name in LOGS]
+    before = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
     try:
         yield
     finally:
-        log.disabled = before
+        for log, disabled in zip(logs, before, strict=True):
+            log.disabled = disabled
 
 
 class Shortened(ShortenTraceback):

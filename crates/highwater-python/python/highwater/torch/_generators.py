@@ -252,6 +252,7 @@ def install() -> None:
         instead(kind, "call_function", function_called)
     instead(TensorVariable, "call_method", tensor_called)
     instead(UserDefinedObjectVariable, "call_method", generator_called)
+    instead(UserDefinedObjectVariable, "reconstruct", generator_kept)
     for kind in (UserDefinedClassVariable, *vars(script_object).values()):
         if isinstance(kind, type) and issubclass(kind, UserDefinedVariable) and "call_function" in vars(kind):
             instead(kind, "call_function", class_called)
@@ -289,6 +290,17 @@ def generator_called(known: Any, self: Any, tx: Any, name: str, args: Any, kwarg
         return None
     slot = slot_of(tx, self)
     return None if slot is None else method(tx, self, slot, name, [*args, *kwargs.values()])
+
+
+def generator_kept(known: Any, self: Any, codegen: Any) -> None:
+    """Refuses what would outlive the call that makes it."""
+    if isinstance(self.value, torch.Generator) and self.source is None:
+        unimplemented(
+            gb_type="Generator that outlives the call",
+            context="torch.Generator",
+            explanation="A torch.Generator that a model makes while it is called cannot be kept. Make it before the call, as in __init__.",
+            hints=[],
+        )
 
 
 def class_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:

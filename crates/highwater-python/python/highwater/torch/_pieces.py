@@ -109,7 +109,7 @@ def explained(reason: str) -> str:
         reason = "a branch by the value of a tensor"
     found = re.search(r"Explanation: (.+)", reason) or re.search(r"(.+)", reason)
     # What it says to set may not work here.
-    return f" ({found[1].partition('. Set ')[0]})" if found else ""
+    return f" ({found[1].partition('. Set ')[0].rstrip('.')})" if found else ""
 
 
 def places(stack: Sequence[traceback.FrameSummary]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import random
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,10 +20,14 @@ from torch import fx
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import RandomValueSource
 from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.utils import specialize_symnode
 from torch._dynamo.variables import misc, user_defined
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.misc import NumpyVariable, RandomVariable
-from torch._dynamo.variables.tensor import TensorVariable
+from torch._dynamo.variables.tensor import TensorVariable, UnspecializedPythonVariable
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
@@ -36,17 +41,22 @@ DRAWN_LATER = ("random", "uniform", "randint", "randrange")
 
 OPERATORS = {value for value in vars(operator).values() if callable(value)}
 
+METHODS = (types.MethodType, types.BuiltinMethodType)
+TO_DTYPE = torch.ops.aten._to_copy.default
+
+# Functions whose formulas are others for a tensor than for a number, in the last bits.
+POWERS = {"pow", "pow_", "__pow__", "__rpow__", "ipow", "__ipow__", "float_power", "float_power_"}
+
 # A draw from a generator object of the model's, which PyTorch 2.14 does not have.
 OF_OBJECT: Any = getattr(user_defined, "RandomCallOnSource", ())
 
 
 def refuse(what: str) -> None:
-    unimplemented(
-        gb_type="Random numbers of Python or NumPy",
-        context=what,
-        explanation=f"A graph cannot draw {what}. Draw them before the call and pass them in, or use torch's random numbers.",
-        hints=[],
-    )
+    refuse_for(f"A graph cannot draw {what}. Draw them before the call and pass them in, or use torch's random numbers.")
+
+
+def refuse_for(explanation: str) -> None:
+    unimplemented(gb_type="Random numbers of Python or NumPy", context="random", explanation=explanation, hints=[])
 
 
 class Calls:
@@ -170,15 +180,19 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
 
 
 def refuse_wide(graph: fx.Graph) -> None:
-    """Refuses a number that is drawn where it meets a tensor without dimensions: Dynamo has it as a tensor too, which
-    would give the result its dtype."""
+    """Refuses a number that is drawn where eager PyTorch computes otherwise with it than with the tensor that Dynamo has for it: it
+    would give a result its dtype where all tensors are without dimensions, and powers have other last bits."""
     wide = {place for place in graph.find_nodes(op="placeholder") if place.name.startswith("random_value_")}
-    if not wide:
-        return
-    for node in graph.nodes:
+    for node in graph.nodes if wide else ():
         dtypes = {leaf.dtype for source in node.all_input_nodes if source not in wide for leaf in leaves(source)}
-        if wide.isdisjoint(node.all_input_nodes) or not (made := {leaf.dtype for leaf in leaves(node)}):
+        made = {leaf.dtype for leaf in leaves(node)}
+        if wide.isdisjoint(node.all_input_nodes) or not made or node.target is TO_DTYPE:
             continue
+        if (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).partition(".")[0] in POWERS:
+            raise CannotPlan(
+                f"{where(node)} would have other last bits than in eager mode, as a number of Python's random is its exponent or its base. "
+                "Draw that number before the call and pass it in"
+            )
         if not dtypes:
             wide.add(node)
         elif torch.float64 in made and torch.float64 not in dtypes:
@@ -188,8 +202,34 @@ def refuse_wide(graph: fx.Graph) -> None:
             )
 
 
+def argument(value: VariableTracker, what: str) -> VariableTracker:
+    """A seed or a bound as a constant, for which the graph is then good."""
+    found: VariableTracker = specialize_symnode(value.realize())
+    if not found.is_python_constant():
+        refuse_for(f"{what} has to be a number that is known when the call begins: pass it in.")
+    return found
+
+
 def is_seed(args: Sequence[VariableTracker]) -> bool:
     return bool(args) and args[0].is_python_constant() and args[0].as_python_constant() is not None
+
+
+def arguments(name: str, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> tuple[list[VariableTracker], dict[str, VariableTracker]]:
+    """What `random.seed` or a draw is given."""
+    if name not in ("seed", *DRAWN_LATER):
+        return [*args], {**kwargs}
+    what = "A seed" if name == "seed" else f"A bound of random.{name}()"
+    return [argument(value, what) for value in args], {key: argument(value, what) for key, value in kwargs.items()}
+
+
+def number_as_tensor(tx: Any, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker | None:
+    """`torch.tensor` of a number that is drawn: Dynamo would copy the tensor of float64 that it has for it."""
+    if function not in (torch.tensor, torch.as_tensor) or len(args) != 1 or not set(kwargs) <= {"dtype"} or not isinstance(args[0], UnspecializedPythonVariable):
+        return None
+    kind = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}[type(args[0].raw_value)]
+    dtype = kwargs.get("dtype") or VariableTracker.build(tx, kind)
+    made: VariableTracker = TorchInGraphFunctionVariable(TO_DTYPE).call_function(tx, [*args], {"dtype": dtype})
+    return made
 
 
 def look_at(generator: Any, name: str, args: Sequence[VariableTracker]) -> None:
@@ -199,7 +239,9 @@ def look_at(generator: Any, name: str, args: Sequence[VariableTracker]) -> None:
     exists_before = generator.source is not None
     is_later = exists_before and name in DRAWN_LATER
     if exists_before and not OF_OBJECT or not (generator.random.highwater_seeded or is_later):
-        refuse(f"the numbers of random.{name}()" if name != "seed" else "a seed for Python's random numbers")
+        if name == "seed":
+            refuse_for("A graph cannot seed Python's random numbers. Seed them before the call, or draw from random.Random(seed) in the model.")
+        refuse(f"the numbers of random.{name}()")
 
 
 def install() -> None:
@@ -208,9 +250,14 @@ def install() -> None:
     known_method: Any = RandomVariable.call_method
     known_numpy: Any = NumpyVariable.call_function
     known_start: Any = InstructionTranslator.__init__
+    known_object: Any = UserDefinedObjectVariable.call_function
+    known_torch: Any = TorchInGraphFunctionVariable.call_function
+    known_builtin: Any = BuiltinVariable.call_function
 
     @functools.wraps(known_init)
     def init(self: Any, rand: Any = None, seed: VariableTracker | None = None, **kwargs: Any) -> None:
+        if is_active() and seed is not None:
+            seed = argument(seed, "A seed")
         known_init(self, rand, seed, **kwargs)
         # Whether what it draws is the same in each call.
         self.random.highwater_seeded = rand is None and seed is not None and is_seed([seed])
@@ -218,6 +265,7 @@ def install() -> None:
     @functools.wraps(known_method)
     def call_method(self: Any, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
         if is_active():
+            args, kwargs = arguments(name, args, kwargs)
             look_at(self, name, args)
         return known_method(self, tx, name, args, kwargs)  # type: ignore[no-any-return]
 
@@ -227,6 +275,26 @@ def install() -> None:
         if traced is not None and traced.__module__ == "torch._numpy.random":
             refuse(f"the numbers of numpy.random.{traced.__name__}()")
         return known_numpy(self, tx, args, kwargs)  # type: ignore[no-any-return]
+
+    @functools.wraps(known_object)
+    def call_object(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        if is_active() and isinstance(self.value, METHODS) and isinstance(self.value.__self__, random.Random):
+            name = self.value.__name__
+            if name not in ("seed", "getstate", "setstate", *DRAWN_LATER):
+                refuse(f"the numbers of random.{name}()")
+            args, kwargs = arguments(name, args, kwargs)
+        return known_object(self, tx, args, kwargs)  # type: ignore[no-any-return]
+
+    @functools.wraps(known_torch)
+    def call_torch(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        made = number_as_tensor(tx, self.value, args, kwargs) if is_active() else None
+        return known_torch(self, tx, args, kwargs) if made is None else made  # type: ignore[no-any-return]
+
+    @functools.wraps(known_builtin)
+    def call_builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        if is_active() and self.fn is operator.getitem and isinstance(args[1], UnspecializedPythonVariable) and not args[0].is_tensor():
+            refuse_for("A graph cannot look something up by a number that Python's random draws. Draw it before the call and pass it in.")
+        return known_builtin(self, tx, args, kwargs)  # type: ignore[no-any-return]
 
     @functools.wraps(known_start)
     def start(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -242,6 +310,9 @@ def install() -> None:
     RandomVariable.__init__ = init  # type: ignore[method-assign]
     RandomVariable.call_method = call_method  # type: ignore[method-assign]
     NumpyVariable.call_function = call_function  # type: ignore[method-assign]
+    UserDefinedObjectVariable.call_function = call_object  # type: ignore[method-assign]
+    TorchInGraphFunctionVariable.call_function = call_torch  # type: ignore[method-assign]
+    BuiltinVariable.call_function = call_builtin  # type: ignore[method-assign]
     InstructionTranslator.__init__ = start  # type: ignore[method-assign]
     _branches.ways.append(taken)
 
