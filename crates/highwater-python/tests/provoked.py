@@ -152,6 +152,22 @@ ENTRIES: dict[str, list[str]] = {
         "import random\nclass Seeded(Model):\n    def forward(self, x):\n        torch.manual_seed(random.randint(0, 9))\n"
         "        return (self.layer(x) * torch.rand(8)).sum()\n"
         'model = Seeded()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Powered(Model):\n    def forward(self, x):\n        return (self.layer(x) ** random.randint(1, 3)).sum()\n"
+        'model = Powered()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Chosen(Model):\n    def forward(self, x):\n        return self.layer(x).sum() * {0: 1.0, 1: 2.0}[random.randint(0, 1)]\n"
+        'model = Chosen()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Bounded(Model):\n    def forward(self, x):\n        return (self.layer(x) * random.uniform(0, random.random())).sum()\n"
+        'model = Bounded()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nfrom torch.utils.checkpoint import checkpoint\nclass Either(Model):\n    def forward(self, x):\n"
+        "        either = lambda x: torch.cond(random.random() < 0.5, self.layer, torch.tanh, (x,))\n        return checkpoint(either, x, use_reentrant=False).sum()\n"
+        'model = Either()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "from torch.utils.checkpoint import checkpoint\nclass Dropped(Model):\n    def forward(self, x):\n"
+        "        x = checkpoint(lambda x: nn.functional.dropout(self.layer(x)), x, use_reentrant=False)\n"
+        "        if torch.rand(()) < 0.5:\n            x = self.layer(x)\n        return x.sum()\n"
+        'model = Dropped()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "class Lazy(Model):\n    generator = None\n    def forward(self, x):\n        if self.generator is None:\n"
+        "            self.generator = torch.Generator().manual_seed(3)\n        return (self.layer(x) * torch.rand(8, generator=self.generator)).sum()\n"
+        'model = Lazy()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         'model = nn.Linear(8, 8, device="meta")\nstep(model, mse, SGD(model.parameters(), 0.1), memory="1GiB")(x.to("meta"), y.to("meta"))',
         "class Normed(Model):\n    def forward(self, x):\n        weight = self.layer.weight\n"
         "        weight.data = weight.data / weight.data.norm()\n        return self.layer(x)\n"

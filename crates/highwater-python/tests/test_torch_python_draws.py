@@ -88,6 +88,9 @@ SAME: dict[str, Draw] = {
     "of an object": lambda x: x * OWN.random(),
     "of a new object": lambda x: x * random.Random(0).random(),
     "seeded in the model": seeded_before,
+    "as a tensor": lambda x: x * torch.tensor(random.random()),
+    "as a tensor of another dtype": lambda x: x * torch.tensor(random.random(), dtype=torch.float64),
+    "as a whole tensor": lambda x: x * torch.as_tensor(random.randint(1, 3)),
 }
 REFUSED: dict[str, Draw] = {
     "sample": lambda x: x[random.sample(range(4), 2)],
@@ -103,6 +106,13 @@ REFUSED: dict[str, Draw] = {
     "numpy, a generator": lambda x: x * torch.as_tensor(np.random.default_rng(0).random(8)).float(),
     "a seed that is drawn": lambda x: torch.manual_seed(random.randint(0, 9)) and x * torch.rand(8),
     "a size": lambda x: x[:, : random.randint(1, 8)],
+    "an exponent": lambda x: x ** random.randint(1, 3),
+    "a base": lambda x: random.uniform(1, 3) ** x,
+    "the power of a method": lambda x: x.abs().pow(random.uniform(1, 3)),
+    "a seed of an object that is drawn": lambda x: x * random.Random(random.randint(0, 9)).random(),
+    "a bound that is drawn": lambda x: x * random.uniform(0, random.random()),
+    "a key": lambda x: x * {0: 1.0, 1: 2.0}[random.randint(0, 1)],
+    "an index of a list": lambda x: x * [1.0, 2.0][random.randint(0, 1)],
     "a number of rows": lambda x: x.repeat(random.randint(1, 4), 1),
 }
 
@@ -124,6 +134,68 @@ def test_what_cannot_be_drawn_is_refused(name: str, way: str) -> None:
     with pytest.raises((highwater.torch.GraphBreak, highwater.torch.CannotPlan)) as raised:
         losses(lambda: Model(REFUSED[name]), way)
     assert "test_torch_python_draws.py" in str(raised.value)
+    assert "should not be traced" not in str(raised.value) and ".)" not in str(raised.value)
+
+
+class Counting(Model):
+    """Draws by a number that changes."""
+
+    def __init__(self, draw: Callable[[int, Tensor], Tensor]) -> None:
+        super().__init__(lambda x: draw(self.count, x))
+        self.count = -1
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return super().forward(x)
+
+
+BY_COUNTER: dict[str, Callable[[int, Tensor], Tensor]] = {
+    "a seed of an object": lambda count, x: x * 2 if random.Random(count).random() < 0.5 else x,
+    "a seed": lambda count, x: (random.seed(count), x * random.random())[1],
+    "a bound": lambda count, x: x * random.uniform(0, count / 10),
+    "a bound of an object": lambda count, x: x * random.Random(3).randint(0, count),
+    "a text": lambda count, x: x * len(f"{count:03d}{count / 7:.2f}"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", BY_COUNTER)
+def test_draws_by_a_number_that_changes(name: str, way: str) -> None:
+    if name == "a seed" and not DRAWS_FROM_OBJECTS:
+        pytest.skip("refused by PyTorch 2.14")
+    expected = losses(lambda: Counting(BY_COUNTER[name]), "eager")
+    assert losses(lambda: Counting(BY_COUNTER[name]), way) == expected
+
+
+class Lazy(Model):
+    def __init__(self) -> None:
+        super().__init__(lambda x: x)
+        self.generator: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.generator is None:
+            self.generator = torch.Generator().manual_seed(3)
+        return (self.first(x) * torch.rand(8, generator=self.generator)).mean()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_generator_that_outlives_the_call_is_refused(way: str) -> None:
+    with pytest.raises(highwater.torch.GraphBreak, match="Make it before the call, as in __init__"):
+        losses(Lazy, way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_tensor_of_a_number_has_its_dtype(wide: bool, way: str, recwarn: pytest.WarningsRecorder) -> None:
+    make = lambda: Model(lambda x: x.double() * torch.tensor(random.random()) if wide else x * torch.tensor(random.random()))  # noqa: E731
+    assert losses(make, way, steps=2) == losses(make, "eager", steps=2)
+    assert not [warning for warning in recwarn if "copy construct" in str(warning.message)]
+
+
+def test_nothing_is_logged_before_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "torch._dynamo"), pytest.raises(highwater.torch.GraphBreak):
+        losses(lambda: Model(lambda x: F.dropout(x, random.random())), "backend")
+    assert not [record for record in caplog.records if "item()" in record.getMessage()]
 
 
 BY_DRAWS: dict[str, Draw] = {
@@ -272,8 +344,8 @@ def _(x: Tensor) -> Tensor:
     return torch.empty(1, dtype=torch.bool)
 
 
-class Counting(nn.Module):
-    def __init__(self, is_warm: Callable[[Counting, Tensor], Any]) -> None:
+class Warmed(nn.Module):
+    def __init__(self, is_warm: Callable[[Warmed, Tensor], Any]) -> None:
         super().__init__()
         self.first, self.second, self.is_warm = nn.Linear(8, 8), nn.Linear(8, 8), is_warm
         self.register_buffer("ids", torch.arange(4))
@@ -316,12 +388,12 @@ STALE: dict[str, Callable[[Any, Tensor], Any]] = {
 @pytest.mark.parametrize("name", STALE)
 def test_branches_by_what_was_just_written(name: str, way: str) -> None:
     """They are taken by the value that there is then, or refused."""
-    expected = losses(lambda: Counting(STALE[name]), "eager")
+    expected = losses(lambda: Warmed(STALE[name]), "eager")
     if "something" in name or "nothing" in name:
-        assert losses(lambda: Counting(STALE[name]), way) == expected
+        assert losses(lambda: Warmed(STALE[name]), way) == expected
         return
     with pytest.raises(highwater.torch.GraphBreak, match="test_torch_python_draws.py"):
-        losses(lambda: Counting(STALE[name]), way)
+        losses(lambda: Warmed(STALE[name]), way)
 
 
 class Noisy(Branches):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch._dynamo import symbolic_convert
-from torch._dynamo.utils import unpack_iterable
+from torch._dynamo.utils import specialize_symnode, unpack_iterable
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.higher_order_ops import CondHigherOrderVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
@@ -80,6 +80,18 @@ def install() -> None:
     handlers: Any = symbolic_convert.compare_op_handlers
     for name in IDENTITY:
         handlers[name] = functools.partial(compared, handlers[name], name)
+
+
+    known_format: Any = symbolic_convert.InstructionTranslatorBase._format_value
+
+    @functools.wraps(known_format)
+    def format_value(self: Any, spec: VariableTracker, flags: int) -> None:
+        # Dynamo would format the name of a symbol.
+        if is_active() and (not spec.is_python_constant() or spec.as_python_constant()):
+            self.stack[-1] = specialize_symnode(self.stack[-1])
+        known_format(self, spec, flags)
+
+    symbolic_convert.InstructionTranslatorBase._format_value = format_value  # type: ignore[method-assign]
 
 
 def compared(known: Any, name: str, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
