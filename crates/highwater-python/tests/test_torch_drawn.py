@@ -32,6 +32,7 @@ class Model(nn.Module):
         super().__init__()
         self.first, self.second, self.third, self.use, self.drop = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), use, drop
         self.region = torch.compiler.nested_compile_region(lambda x: self.third(x).tanh())
+        self.dropping = torch.compiler.nested_compile_region(lambda x: dropped(self, x))
         self.rate = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -196,6 +197,24 @@ UNUSED: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("coin", COINS)
 def test_draws_that_nobody_uses_stay_before_a_branch(coin: str, draw: str, way: str) -> None:
     check(unused(UNUSED[draw], COINS[coin]), way, drop=False)
+
+
+def dropped(model: Any, x: Tensor) -> Tensor:
+    F.dropout(x)
+    return model.third(x)  # type: ignore[no-any-return]
+
+
+REGIONS: dict[str, Use] = {
+    "checkpoint": lambda model, x: checkpoint(lambda x: dropped(model, x), x, use_reentrant=False),
+    "region": lambda model, x: model.dropping(model.dropping(x)),
+    "cond": lambda model, x: torch.cond(x.sum() > -1e9, lambda x: dropped(model, x), lambda x: x * 3, (x,)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", REGIONS)
+def test_draws_that_nobody_uses_stay_in_regions(name: str, way: str) -> None:
+    check(lambda model, x: x * 2 if (x := REGIONS[name](model, x)) is not None and random.random() < 0.5 else x, way, drop=False)
 
 
 def overwritten(model: Model, x: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def install() -> None:
     @functools.wraps(known)
     def call(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
         answer = chosen(tx, args, kwargs) if is_active() else None
-        return known(self, tx, args, kwargs) if answer is None else answer  # type: ignore[no-any-return]
+        return known(self, tx, args, kwargs) if answer is None else answer
 
     CondHigherOrderVariable._call_function = call  # type: ignore[method-assign]
     handlers: Any = symbolic_convert.compare_op_handlers
@@ -91,7 +91,7 @@ def install() -> None:
             self.stack[-1] = specialize_symnode(self.stack[-1])
         known_format(self, spec, flags)
 
-    symbolic_convert.InstructionTranslatorBase._format_value = format_value  # type: ignore[method-assign]
+    symbolic_convert.InstructionTranslatorBase._format_value = format_value  # type: ignore[method-assign, assignment]
 
 
 def compared(known: Any, name: str, tx: Any, args: Any, kwargs: Any) -> VariableTracker:

@@ -32,7 +32,7 @@ COMPARED = {operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-UNCOUNTED = "{} draws before it, and which numbers follows from values"
+UNCOUNTED = "{} draws before it, and how many numbers follows from values"
 
 
 class Drawn:
@@ -70,7 +70,7 @@ class Drawn:
         wanted = set(found)
         for draw in draws:
             if isinstance(draw.target, HigherOrderOperator):
-                raise Unknown(draw, UNCOUNTED)
+                raise Unknown(draw, "{} draws before it, within a region that runs as a whole")
         todo = [draw for draw in draws if not is_by_size(draw)]
         todo += [source for draw in draws if is_by_size(draw) for source in draw.all_input_nodes if not isinstance(source.meta.get("example_value"), Tensor)]
         while True:

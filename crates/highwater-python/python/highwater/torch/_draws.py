@@ -12,8 +12,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._ops import HigherOrderOperator
 
-from ._effects import Effects, Unknown, call, leaves
+from ._effects import Effects, Unknown, call, graphs_of, leaves
 from ._generators import DREW, OURS
 
 # How many numbers these draw follows from the sizes of what they read, and from numbers of Python's.
@@ -58,7 +59,7 @@ def scores_of(attention: fx.Node) -> tuple[int, ...]:
     sizes = tuple(map(int, query[-2:-1] + key[-2:-1]))
     if attention.kwargs.get("enable_gqa"):
         return (*map(int, query[:-2]), *sizes)
-    return (*map(int, torch.broadcast_shapes(query[:-2], key[:-2])), *sizes)
+    return (*map(int, torch.broadcast_shapes(query[:-2], key[:-2])), *sizes)  # type: ignore[no-untyped-call]
 
 
 def blank(source: fx.Node, draw: fx.Node) -> Callable[[], Any]:
@@ -93,6 +94,9 @@ def keep(graph: fx.Graph) -> None:
         with suppress(Unknown):
             if KEPT not in node.meta and is_draw(node):
                 keep_one(node)
+                for inner in graphs_of(node) if isinstance(node.target, HigherOrderOperator) else ():
+                    keep(inner)
+                    inner.owning_module.recompile()  # type: ignore[union-attr]
 
 
 KEPT = "highwater_kept"

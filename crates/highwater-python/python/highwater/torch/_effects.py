@@ -140,7 +140,7 @@ def graphs_of(node: fx.Node) -> list[fx.Graph]:
     owner: Any = node.graph.owning_module
     if owner is None:  # Dynamo still traces it
         modules = InstructionTranslator.current_tx().output.nn_modules
-        found = [modules.get(place.target) for place in node.all_input_nodes if place.op == "get_attr"]
+        found = [modules.get(str(place.target)) for place in node.all_input_nodes if place.op == "get_attr"]
     else:
         found = [getattr(owner, str(place.target)) for place in node.all_input_nodes if place.op == "get_attr"]
     return [module.graph for module in found if isinstance(module, fx.GraphModule)]

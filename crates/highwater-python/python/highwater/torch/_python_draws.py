@@ -288,7 +288,7 @@ def install() -> None:
     @functools.wraps(known_torch)
     def call_torch(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
         made = number_as_tensor(tx, self.value, args, kwargs) if is_active() else None
-        return known_torch(self, tx, args, kwargs) if made is None else made  # type: ignore[no-any-return]
+        return known_torch(self, tx, args, kwargs) if made is None else made
 
     @functools.wraps(known_builtin)
     def call_builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
