@@ -1,10 +1,10 @@
 //! Kernels of a user's own: what they may declare, and what is refused when a node is made.
 
 use highwater::op::{
-    Args, Backward, Cost, DTypes, Effect, Kernel, KernelError, Op, OpError, Pairs, SharedWith,
-    SmallVec, Spec,
+    Args, Autocast, Backward, Cost, DTypes, Effect, Kernel, KernelError, Op, OpError, Pairs,
+    Promotion, SharedWith, SmallVec, Spec,
 };
-use highwater::{DType, Engine, Error, Parameter, Tensor};
+use highwater::{DType, Engine, Error, Parameter, Tensor, autocast};
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -318,4 +318,67 @@ fn no_kernel_takes_the_place_of_the_one_for_merged_nodes() {
         let engine = Engine::builder().kernel("fused", dtypes, fill);
         assert_eq!(run(&engine.build().unwrap()).unwrap(), expected);
     }
+}
+
+/// An operation of two tensors of one dtype, and what it says of their dtypes.
+macro_rules! of_two {
+    ($type:ident $($says:tt)*) => {
+        #[derive(Debug)]
+        struct $type;
+
+        impl Op for $type {
+            fn name(&self) -> &'static str {
+                "of_two"
+            }
+
+            fn hash_attributes(&self, _hasher: &mut dyn Hasher) {}
+
+            fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+                OpError::check_dtype(self.name(), &inputs[1], inputs[0].dtype)?;
+                Ok(inputs.iter().take(1).cloned().collect())
+            }
+
+            fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
+                Cost::elementwise(inputs, outputs, 1.0)
+            }
+
+            $($says)*
+        }
+    };
+}
+
+of_two! { SaysNothing }
+of_two! {
+    SaysMuch
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
+    }
+
+    fn promotion(&self) -> Option<Promotion> {
+        Some(Promotion::ALL)
+    }
+}
+
+#[test]
+fn an_operation_may_say_what_becomes_of_its_inputs() {
+    let half = DTypes::new(&[DType::BF16], &[DType::BF16]);
+    let engine = Engine::builder()
+        .kernel("of_two", DTypes::F32, fill)
+        .kernel("of_two", half, fill);
+    let engine = engine.build().unwrap();
+    let (full, low) = (numbers(&engine), numbers(&engine));
+    let low = low.to_dtype(DType::BF16).unwrap();
+    let dtype = |result: highwater::Result<Tensor>| result.map(|y| y.dtype()).ok();
+    let nothing = |a, b| dtype(Tensor::apply_one(SaysNothing, &[a, b]));
+    let much = |a, b| dtype(Tensor::apply_one(SaysMuch, &[a, b]));
+    let (f32, bf16) = (Some(DType::F32), Some(DType::BF16));
+    assert_eq!([nothing(&full, &full), nothing(&full, &low)], [f32, None]);
+    assert_eq!([much(&full, &full), much(&full, &low)], [f32, f32]);
+    autocast(DType::BF16, || {
+        // What is refused becomes the widest.
+        assert_eq!([nothing(&full, &full), nothing(&low, &low)], [f32, bf16]);
+        assert_eq!(nothing(&full, &low), f32);
+        assert_eq!([much(&full, &full), much(&full, &low)], [bf16, bf16]);
+    });
 }
