@@ -109,6 +109,7 @@ REFUSED: dict[str, Draw] = {
     "an exponent": lambda x: x ** random.randint(1, 3),
     "a base": lambda x: random.uniform(1, 3) ** x,
     "the power of a method": lambda x: x.abs().pow(random.uniform(1, 3)),
+    "lerp in half precision": lambda x: torch.lerp(x.bfloat16(), x.bfloat16().tanh(), random.random()).float(),
     "a seed of an object that is drawn": lambda x: x * random.Random(random.randint(0, 9)).random(),
     "a bound that is drawn": lambda x: x * random.uniform(0, random.random()),
     "a key": lambda x: x * {0: 1.0, 1: 2.0}[random.randint(0, 1)],

@@ -188,9 +188,10 @@ def refuse_wide(graph: fx.Graph) -> None:
         made = {leaf.dtype for leaf in leaves(node)}
         if wide.isdisjoint(node.all_input_nodes) or not made or node.target is TO_DTYPE:
             continue
-        if (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).partition(".")[0] in POWERS:
+        name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).partition(".")[0]
+        if name in POWERS or name in ("lerp", "lerp_") and made & {torch.bfloat16, torch.float16}:
             raise CannotPlan(
-                f"{where(node)} would have other last bits than in eager mode, as a number of Python's random is its exponent or its base. "
+                f"{where(node)} would have other last bits than in eager mode, as Python's random draws a number that it is given. "
                 "Draw that number before the call and pass it in"
             )
         if not dtypes:
