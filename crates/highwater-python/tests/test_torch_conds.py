@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from highwater.torch._roofline import guess
+from releases import DRAWS_FROM_OBJECTS
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
 
@@ -100,6 +101,8 @@ def trained(use: Use, way: str, memory: Any = "1GiB") -> tuple[list[Any], int]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", [*BY_PYTHON, *BY_TENSORS, *METHODS])
 def test_values_of_python_are_eagers(name: str, way: str, recwarn: pytest.WarningsRecorder) -> None:
+    if name in ("both", "in a checkpoint") and not DRAWS_FROM_OBJECTS:
+        pytest.skip("refused with PyTorch 2.14")
     use = (BY_PYTHON | BY_TENSORS | METHODS)[name]
     if way == "step":
         assert trained(use, "step")[0] == trained(use, "eager for a step")[0]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from highwater.torch._roofline import guess
+from releases import DRAWS_FROM_OBJECTS
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
 
@@ -166,6 +167,8 @@ BEFORE: dict[str, Use] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", BEFORE)
 def test_what_draws_before_a_branch(name: str, way: str) -> None:
+    if name == "fork" and not DRAWS_FROM_OBJECTS:
+        pytest.skip("refused with PyTorch 2.14")
     check(BEFORE[name], way)
 
 
