@@ -1,5 +1,5 @@
-//! Holds ARCHITECTURE.md to the source: what it names exists, and what it says of files, rooms, crates
-//! and `unsafe` is so.
+//! Holds ARCHITECTURE.md and the pages of docs/design to the source: what they name exists, and what they
+//! say of files, rooms, crates and `unsafe` is so.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -20,6 +20,13 @@ fn repository() -> PathBuf {
 
 fn architecture() -> String {
     read_to_string(repository().join("ARCHITECTURE.md")).unwrap()
+}
+
+/// The pages for engineers: the map, and the details that it links to.
+fn maps() -> Vec<String> {
+    let details = files("md").into_iter();
+    let details = details.filter(|page| page.starts_with("docs/design/"));
+    details.chain(["ARCHITECTURE.md".to_owned()]).collect()
 }
 
 /// All files of an extension below a folder, build outputs left out.
@@ -100,16 +107,17 @@ fn numbers(text: &str) -> Vec<usize> {
 fn what_is_named_exists() {
     let all = files("");
     let mut named = 0;
-    for page in [
-        "ARCHITECTURE.md",
+    let others = [
         "README.md",
         "CONTRIBUTING.md",
         "BENCHMARKS.md",
         "KNOWN_ISSUES.md",
         "ERRORS.md",
         "fixtures/README.md",
-    ] {
-        let text = read_to_string(repository().join(page)).unwrap();
+    ];
+    let others = others.map(str::to_owned);
+    for page in maps().into_iter().chain(others) {
+        let text = read_to_string(repository().join(&page)).unwrap();
         let prose = text.split("```").step_by(2).collect::<String>();
         let is_path = |name: &&str| {
             let endings = [".rs", ".py", ".sh", ".md", "/"];
@@ -149,6 +157,48 @@ fn what_is_named_exists() {
         }
     }
     assert!(named > 100, "{named} files named");
+}
+
+/// Functions and types that the pages for engineers name by a path, such as `Graph::add`: something is declared
+/// so.
+#[test]
+fn functions_that_are_named_exist() {
+    let declared: BTreeSet<String> = files("rs")
+        .into_iter()
+        .flat_map(|file| declared(&read_to_string(repository().join(file)).unwrap()))
+        .collect();
+    let mut named = 0;
+    for page in maps() {
+        let text = read_to_string(repository().join(&page)).unwrap();
+        let prose = text.split("```").step_by(2).collect::<String>();
+        let is_path = |name: &&str| {
+            let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+            name.contains("::") && name.chars().all(is_plain)
+        };
+        for name in quoted(&prose).into_iter().filter(is_path) {
+            for part in name.split("::").filter(|part| !is_crate(part)) {
+                assert!(declared.contains(part), "{page}: nothing is {name}");
+            }
+            named += 1;
+        }
+    }
+    assert!(named > 20, "{named} functions named");
+}
+
+fn is_crate(name: &str) -> bool {
+    let folder = name.replace('_', "-");
+    repository().join("crates").join(folder).exists()
+}
+
+/// The names of what a file declares.
+fn declared(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let kinds = ["fn", "struct", "enum", "trait", "mod", "type"];
+    let pairs = words.windows(2).filter(|pair| kinds.contains(&pair[0]));
+    pairs.map(|pair| pair[1].to_owned()).collect()
 }
 
 /// What is said to stand in a file, and the file: `name` in `file.rs`.
@@ -195,8 +245,10 @@ fn what_commands_name_exists() {
             .all(|c| c.is_alphanumeric() || "_:".contains(c))
     };
     let mut named = 0;
-    for page in files("md").iter().filter(|page| !page.contains('/')) {
-        let text = read_to_string(repository().join(page)).unwrap();
+    let pages = files("md").into_iter();
+    let pages = pages.filter(|page| !page.contains('/') || page.starts_with("docs/design/"));
+    for page in pages {
+        let text = read_to_string(repository().join(&page)).unwrap();
         // A command ends with its quotation mark, or with the line.
         for command in text.split(['`', '\n']) {
             let words: Vec<&str> = command.split_whitespace().collect();
