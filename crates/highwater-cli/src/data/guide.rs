@@ -21,4 +21,9 @@ pub const GUIDE: &str = concat!(
     include_str!("../../../../docs/explanation/planner.md"),
     include_str!("../../../../docs/explanation/tiers.md"),
     include_str!("../../../../docs/explanation/exactness.md"),
+    include_str!("../../../../docs/design/planner.md"),
+    include_str!("../../../../docs/design/execution.md"),
+    include_str!("../../../../docs/design/offload.md"),
+    include_str!("../../../../docs/design/saved-state.md"),
+    include_str!("../../../../docs/design/decisions.md"),
 );
