@@ -21,7 +21,7 @@ HERE = Path(__file__).parent.parent
 
 
 def six_nodes(size: int = 100) -> Problem:
-    """x -> a -> b -> c, then c, b, a are read in turn: the example of ARCHITECTURE.md."""
+    """x -> a -> b -> c, then c, b, a are read in turn: the example of docs/design/planner.md."""
     problem = Problem()
     x = problem.add_value(size, home="external")
     a, b, c = (problem.add_value(size) for _ in range(3))
