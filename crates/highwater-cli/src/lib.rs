@@ -8,7 +8,7 @@ pub mod error;
 pub mod folder;
 mod generate;
 pub mod hub;
-mod images;
+pub mod images;
 pub mod machine;
 pub mod model;
 pub mod planning;

@@ -99,7 +99,7 @@ impl TextData {
     /// That there is data, as far as that can be told without making tokens of text: for who only plans.
     ///
     /// # Errors
-    /// As [`RunData::open`].
+    /// As [`TextData::open`].
     pub fn check(
         files: &Arc<dyn Files>,
         config: &RunConfig,

@@ -14,5 +14,5 @@ pub mod state;
 
 pub use best::Best;
 pub use newest::{Newest, Which};
-pub use run_dir::RunDir;
+pub use run_dir::{RunDir, RunDirError};
 pub use state::Counters;

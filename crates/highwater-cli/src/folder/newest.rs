@@ -34,7 +34,8 @@ impl Which {
     /// Finds that model of the run in a folder.
     ///
     /// # Errors
-    /// As [`newest`], and where no state is known to be the best.
+    /// [`Failure`] for files that cannot be read, where states are saved but none is whole, and where no state is
+    /// known to be the best.
     pub fn find(self, files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> {
         if !self.best {
             return newest(files, dir);

@@ -25,10 +25,12 @@ mod names;
 mod owned;
 mod replaced;
 
+pub use error::RunDirError;
+pub(super) use names::FINAL;
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-use error::RunDirError;
 use highwater_memory::Files;
 use highwater_memory::files::Draft;
 use names::{
@@ -36,8 +38,6 @@ use names::{
     SAVE_NOW, TEMPLATE, TENSORBOARD, TOKENS,
 };
 use owned::Contents;
-
-pub(super) use names::FINAL;
 
 /// The most runs of one name that are numbered.
 const NUMBERED_MAX: u32 = 100_000;

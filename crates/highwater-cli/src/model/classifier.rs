@@ -164,7 +164,7 @@ impl Classifier {
     /// What came of looking over the data's images: done once.
     ///
     /// # Errors
-    /// [`Failure`] for files that cannot be read now. [`Survey::refusal`] names bad images.
+    /// [`Failure`] for files that cannot be read now. `Survey::refusal` names bad images.
     pub fn survey(&self, files: &dyn Files, config: &RunConfig) -> Result<Arc<Survey>, Failure> {
         let data = config.data.path.as_deref().unwrap_or(Path::new(""));
         self.seen.survey(files, data, &config.machine)

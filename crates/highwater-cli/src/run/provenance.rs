@@ -23,7 +23,7 @@ impl Origin {
         }
     }
 
-    /// What there is now; `source` is what [`source_digest`] says of it. The weights of a model's folder count only
+    /// What there is now; `source` is what `source_digest` says of it. The weights of a model's folder count only
     /// for a run that has none of its own yet.
     ///
     /// # Errors
