@@ -80,8 +80,7 @@ pub enum Command {
     #[command(hide = true)]
     Measure(MeasureArgs),
     /// Make the tokens of a text: what other commands start, for the memory that it takes.
-    #[command(hide = true)]
-    #[command(name = "tokenise")]
+    #[command(hide = true, name = "tokenise")]
     Tokenize(TokenizeArgs),
 }
 
