@@ -76,9 +76,10 @@ pub(crate) fn check_room(files: &dyn Files, path: &Path, limit: &Limit) -> Resul
     if files.metadata(path)?.is_none_or(|found| found.is_dir) {
         return Ok(());
     }
+    let (reading, bytes) = (file_needs(files, path)?, limit.bytes());
     let resident = Usage::read().map_or(0, |usage| usage.resident);
-    let (needed, bytes) = (Bytes(resident + file_needs(files, path)?), limit.bytes());
-    if needed <= bytes {
+    let needed = Bytes(resident + reading);
+    if needed <= bytes || reading <= SMALL_BYTES {
         return Ok(());
     }
     let hint = limit.hint(needed.0);
@@ -89,6 +90,9 @@ pub(crate) fn check_room(files: &dyn Files, path: &Path, limit: &Limit) -> Resul
     );
     Err(Failure::new(Code::Budget, message).hint(hint))
 }
+
+/// Where reading a tokenizer uses no more than that, it is not what a budget is too small for.
+const SMALL_BYTES: u64 = 4 << 20;
 
 /// What a command may use.
 pub(crate) enum Limit {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::started::highwater;
 use crate::{byte_tokenizer, cache};
 
-const TOKENS: usize = 120_000;
+const TOKENS: usize = 300_000;
 const MIB: u64 = 1 << 20;
 
 /// The folder of a model, `m`, with a tokenizer of many tokens, and `tokens.bin`.
@@ -27,7 +27,7 @@ fn folder() -> tempfile::TempDir {
     std::fs::write(model.join("tokenizer.json"), json).unwrap();
     let config = format!(
         r#"{{"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"vocab_size":{TOKENS},
-        "n_positions":64,"n_embd":8,"n_layer":1,"n_head":1}}"#
+        "n_positions":64,"n_embd":4,"n_layer":1,"n_head":1}}"#
     );
     std::fs::write(model.join("config.json"), config).unwrap();
     let tokens = (0..4000_u32).flat_map(|i| ((i % 97) as u16).to_le_bytes());
