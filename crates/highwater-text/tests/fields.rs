@@ -202,7 +202,7 @@ fn pairs_have_to_ask_the_same() {
         ),
         (
             json!({"prompt": [u], "chosen": [u, a], "rejected": [u, b]}),
-            "chosen begins with the messages that are asked",
+            "chosen begins with all messages of the field prompt (leave out the field prompt",
         ),
         (
             json!({"prompt": "something else", "chosen": [u, a], "rejected": [u, b]}),
