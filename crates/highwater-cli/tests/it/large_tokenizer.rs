@@ -1,10 +1,10 @@
 //! Tokenizers that use more memory than the model: no command reads one for which it has no room, and none reads one
 //! that it does not need.
 
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write as _};
+use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::started::highwater;
 use crate::{byte_tokenizer, cache};
@@ -42,40 +42,41 @@ fn asked(news: &str) -> u64 {
     number.parse().expect(news)
 }
 
-/// The most memory, in bytes, that a process has used.
+/// The most memory, in bytes, that a process has used; 0 once it has ended.
 fn most(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM"));
-    let words = line.unwrap().split_whitespace().nth(1);
-    words.unwrap().parse::<u64>().unwrap() << 10
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
+    kibibytes.map_or(0, |number| number.parse::<u64>().unwrap() << 10)
 }
 
-/// What `chat` has used once it has answered, or what it says where it does not start.
+/// The most memory that `chat` uses for an answer, or what it says where it does not start.
 fn chat(dir: &Path, memory: u64) -> Result<u64, String> {
     let line = format!(
         "chat run --chat-template chatml --tokens 2 --temperature 0 --threads 1 --memory {memory}MiB"
     );
+    std::fs::write(dir.join("asked"), "hi\n").unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_highwater"))
         .env("XDG_CACHE_HOME", cache::home())
         .current_dir(dir)
         .args(line.split_whitespace())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdin(std::fs::File::open(dir.join("asked")).unwrap())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(dir.join("said")).unwrap())
         .spawn()
         .unwrap();
-    let mut asks = child.stdin.take().unwrap();
-    // A process that has ended does not read.
-    let _ = asks.write_all(b"hi\n");
-    let mut answers = BufReader::new(child.stdout.take().unwrap());
-    let mut answer = String::new();
-    let used = (answers.read_line(&mut answer).unwrap() > 0).then(|| most(child.id()));
-    drop(asks);
-    let output = child.wait_with_output().unwrap();
-    let news = String::from_utf8(output.stderr).unwrap();
-    match used {
-        Some(used) => Ok(used),
-        None => Err(format!("{:?} {news}", output.status.code())),
+    let mut used = 0;
+    let status = loop {
+        used = used.max(most(child.id()));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let said = std::fs::read_to_string(dir.join("said")).unwrap();
+    match status.code() {
+        Some(0) => Ok(used),
+        code => Err(format!("{code:?} {said}")),
     }
 }
 
