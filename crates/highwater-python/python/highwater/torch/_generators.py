@@ -260,13 +260,15 @@ def install() -> None:
 
 def instead(kind: Any, name: str, ours: Callable[..., VariableTracker | None]) -> None:
     """Has a method of Dynamo's ask a function of ours before."""
-    known = getattr(kind, name)
+    known, is_inherited = getattr(kind, name), name not in vars(kind)
 
     @functools.wraps(known)
     def call(self: Any, tx: Any, *args: Any, **kwargs: Any) -> VariableTracker:
         args = (*args, *kwargs.values())
-        answer = ours(functools.partial(known, self, tx), self, tx, *args) if is_active() else None
-        return known(self, tx, *args) if answer is None else answer
+        # A class below may have the method from another base, which comes after this one.
+        before = getattr(super(kind, self), name) if is_inherited else functools.partial(known, self)
+        answer = ours(functools.partial(before, tx), self, tx, *args) if is_active() else None
+        return before(tx, *args) if answer is None else answer  # type: ignore[no-any-return]
 
     setattr(kind, name, call)
 
