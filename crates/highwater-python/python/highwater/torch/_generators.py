@@ -268,7 +268,7 @@ def instead(kind: Any, name: str, ours: Callable[..., VariableTracker | None]) -
         # A class below may have the method from another base, which comes after this one.
         before = getattr(super(kind, self), name) if is_inherited else functools.partial(known, self)
         answer = ours(functools.partial(before, tx), self, tx, *args) if is_active() else None
-        return before(tx, *args) if answer is None else answer  # type: ignore[no-any-return]
+        return before(tx, *args) if answer is None else answer
 
     setattr(kind, name, call)
 
