@@ -200,10 +200,12 @@ impl RunConfig {
         (self.batch_shape().tokens() * self.rows_together() * self.training.accumulate) as u64
     }
 
-    /// Shortens a warmup that is longer than the run to a twentieth of the steps, and says so.
+    /// Shortens a warmup that is longer than the run to a twentieth of the steps, and says so. While the length is
+    /// stated in epochs, the data has yet to say how many steps those are.
     pub(crate) fn shorten_warmup(&mut self) -> Option<String> {
         let (steps, warmup) = (self.training.steps, &mut self.optimizer.warmup);
-        (*warmup > steps).then(|| {
+        let is_known = self.training.epochs.is_none();
+        (is_known && *warmup > steps).then(|| {
             let old = std::mem::replace(warmup, steps / 20);
             format!("note: warmup is {warmup} steps instead of {old}, as the run has {steps}")
         })

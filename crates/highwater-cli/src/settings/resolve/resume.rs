@@ -46,11 +46,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         warmup_is_said: true,
     });
     output.apply(&args.output);
-    // How many steps epochs are, the data says.
-    let shortened = match args.epochs {
-        None => config.shorten_warmup(),
-        Some(_) => None,
-    };
+    let shortened = config.shorten_warmup();
     config.validate(&model)?;
     Ok(Resolved {
         config,

@@ -81,7 +81,6 @@ def install() -> None:
     for name in IDENTITY:
         handlers[name] = functools.partial(compared, handlers[name], name)
 
-
     known_format: Any = symbolic_convert.InstructionTranslatorBase._format_value
 
     @functools.wraps(known_format)

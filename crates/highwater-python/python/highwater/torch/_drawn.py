@@ -31,7 +31,6 @@ from ._where import where
 COMPARED = {operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge", torch.lt: "lt", torch.le: "le", torch.gt: "gt", torch.ge: "ge"}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
-
 UNCOUNTED = "{} draws before it, and how many numbers follows from values"
 
 
