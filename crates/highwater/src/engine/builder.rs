@@ -447,7 +447,10 @@ impl Builder {
             dropped_cells: Dropped::default(),
         }));
         let reserve = self.reserve.unwrap_or_else(|| engine.first_reserve());
-        engine.set_reserve(&mut engine.lock(), reserve);
+        let mut state = engine.lock();
+        state.memory.reserved.at_first = reserve;
+        engine.apply_reserve(&state);
+        drop(state);
         // A dry run says itself what would fit.
         if !self.dry {
             self.limits.check_reserve(reserve)?;

@@ -259,6 +259,9 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Ready> {
         let chosen = self.choose(state, missing, request)?;
+        let chosen = self.settled(state, chosen, |engine, state| {
+            engine.choose(state, missing, request)
+        })?;
         let when = Instant::now();
         self.prepare(state, chosen, request.trains(), when)
     }
@@ -283,12 +286,13 @@ impl Engine {
         let (compiled, plan) = (proven.compiled(), proven.plan());
         self.bring_home(state, compiled, plan, trains)?;
         let known = matches!(about, About::Told(_));
-        let told = match &about {
-            About::Told(told) => Arc::clone(told),
+        let told = match about {
+            About::Told(told) => told,
             About::New(family) => {
                 let graph = graph.as_ref().unwrap_or(&state.pending.graph);
-                let told = self.tell(&self.around(state, graph, compiled), family, plan);
+                let told = self.tell(&self.around(state, graph, compiled), &family, plan);
                 state.planning.cache.note(plan, &told);
+                drop(family);
                 highwater_memory::heap::release_unused();
                 told
             }

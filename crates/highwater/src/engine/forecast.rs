@@ -83,7 +83,7 @@ impl Engine {
     ) -> StepReport {
         let host_bytes = self.tiers().host.map_or(0, |host| host.bytes);
         let state_bytes = self.0.store.state_bytes();
-        let reserve_bytes = state.memory.reserve_bytes;
+        let reserve_bytes = state.memory.reserved.bytes();
         let all = plan.arena_bytes + state_bytes + host_bytes + reserve_bytes;
         let clock = &state.planning.clock;
         let runs = ran.runs(compiled);

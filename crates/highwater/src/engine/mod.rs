@@ -169,7 +169,7 @@ impl Engine {
     /// dry run, what it would have.
     pub fn take_peak_bytes(&self) -> u64 {
         let state = self.lock();
-        let bytes = state.memory.reserve_bytes + self.0.store.take_peak();
+        let bytes = state.memory.reserved.bytes() + self.0.store.take_peak();
         self.stated(&state).with_tables(bytes)
     }
 
@@ -180,7 +180,7 @@ impl Engine {
 
     /// Bytes that the process takes beside its arenas, with headroom: the printed reserve.
     pub fn reserve_bytes(&self) -> u64 {
-        self.lock().memory.reserve_bytes
+        self.lock().memory.reserved.bytes()
     }
 
     /// Bytes mapped for state now.
@@ -291,12 +291,12 @@ impl Engine {
 
     /// The budget that forecasts talk of: the process's if that is bounded, else that of arenas.
     pub(crate) fn stated(&self, state: &State) -> Stated {
-        self.0.limits.stated(state.memory.reserve_bytes)
+        self.0.limits.stated(state.memory.reserved.bytes())
     }
 
     /// The budget that a refusal talks of, and what it is of.
     pub(crate) fn refusing(&self, state: &State) -> (Stated, &'static str) {
-        self.0.limits.refusing(state.memory.reserve_bytes)
+        self.0.limits.refusing(state.memory.reserved.bytes())
     }
 }
 

@@ -2,12 +2,16 @@
 
 use crate::Result;
 use crate::engine::Engine;
+use crate::engine::choose::Chosen;
 use crate::engine::state::State;
+use crate::problem::plan_cache::About;
 use highwater_memory::{Arena, Reserve};
 
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
 const HEADROOM_BYTES: u64 = 8 << 20;
+/// What of it has to be left when a plan was made: for code that its kernels run for the first time.
+const MARGIN_BYTES: u64 = 2 << 20;
 
 /// What the heap takes for each node of a graph, its plan and those remembered, and what of that the
 /// headroom has room for, in bytes. A sum of the number of nodes alone: the same program must come to
@@ -39,10 +43,11 @@ impl SetAside {
 impl Drop for SetAside {
     fn drop(&mut self) {
         let mut state = self.engine.lock();
-        let left = state.memory.reserve_bytes.saturating_sub(self.bytes);
+        let left = |bytes: &mut u64| *bytes = bytes.saturating_sub(self.bytes);
+        left(&mut state.memory.reserved.aside);
         // What is there all the same is noticed when the next step starts.
-        let left = left.max(state.memory.reserve_graph_bytes);
-        self.engine.set_reserve(&mut state, left);
+        left(&mut state.memory.reserved.measured);
+        self.engine.apply_reserve(&state);
     }
 }
 
@@ -56,9 +61,11 @@ impl Engine {
     /// [`Error::Build`](crate::Error::Build) if the budget has not so many beside the process.
     pub fn set_aside(&self, bytes: u64) -> Result<SetAside> {
         let mut state = self.lock();
-        let reserve = state.memory.reserve_bytes.saturating_add(bytes);
-        self.0.limits.check_reserve(reserve)?;
-        self.set_reserve(&mut state, reserve);
+        let mut reserved = state.memory.reserved;
+        reserved.aside = reserved.aside.saturating_add(bytes);
+        self.0.limits.check_reserve(reserved.bytes())?;
+        state.memory.reserved = reserved;
+        self.apply_reserve(&state);
         drop(state);
         Ok(SetAside {
             engine: self.clone(),
@@ -81,31 +88,31 @@ impl Engine {
         reserve.map_or(0, |reserve| reserve.total())
     }
 
-    /// Sets the reserve, and with it what the arenas may take.
-    pub(crate) fn set_reserve(&self, state: &mut State, bytes: u64) {
-        state.memory.reserve_bytes = bytes;
-        if self.is_process_bounded() {
-            self.0.store.set_budget(self.0.limits.budget(bytes));
+    /// Gives the arenas what the reserve leaves.
+    pub(crate) fn apply_reserve(&self, state: &State) {
+        if self.0.limits.memory.is_some() {
+            let reserve = state.memory.reserved.bytes();
+            self.0.store.set_budget(self.0.limits.budget(reserve));
         }
     }
 
-    /// Sets the reserve to what a graph of so many nodes takes.
+    /// Reserves what a graph of so many nodes takes.
     pub(crate) fn reserve_for(&self, state: &mut State, nodes: usize) {
         let moves = self.0.tiers.disk.is_some() || self.0.tiers.host.is_some();
         let node = if moves { MOVED_NODE_BYTES } else { NODE_BYTES };
         let graph = (nodes as u64).saturating_mul(node);
-        let graph = graph.saturating_sub(GRAPH_BYTES);
-        if graph != state.memory.reserve_graph_bytes {
-            let without = state.memory.reserve_bytes - state.memory.reserve_graph_bytes;
-            state.memory.reserve_graph_bytes = graph;
-            self.set_reserve(state, without.saturating_add(graph));
-        }
+        state.memory.reserved.for_graph = graph.saturating_sub(GRAPH_BYTES);
+        self.apply_reserve(state);
+    }
+
+    /// Whether the reserve follows what the process uses: a dry run plans for another process than this one.
+    fn is_measured(&self) -> bool {
+        self.0.limits.memory.is_some() && !self.0.dry
     }
 
     /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks.
     pub(crate) fn check_reserve(&self, state: &mut State) {
-        // A dry run plans for another process than this one.
-        if !self.is_process_bounded() || self.0.dry {
+        if !self.is_measured() {
             return;
         }
         let Ok(usage) = highwater_memory::Usage::read() else {
@@ -114,17 +121,56 @@ impl Engine {
         // Cheap first: only if all pages of the arenas are touched can this be exact.
         let host = self.0.tiers.host.as_ref();
         let host = host.map_or(0, |host| host.mapped_bytes());
-        if usage.resident > state.memory.reserve_bytes + self.0.store.mapped_bytes() + host {
-            // What the heap only keeps is nothing that a plan has to make room for.
-            highwater_memory::heap::release_unused();
-            let measured = self.measure_reserve();
-            if measured > state.memory.reserve_bytes {
-                self.set_reserve(state, measured + (HEADROOM_BYTES >> 2));
-            }
+        if usage.resident > state.memory.reserved.bytes() + self.0.store.mapped_bytes() + host {
+            self.raise_reserve(state, MARGIN_BYTES);
         }
     }
 
-    fn is_process_bounded(&self) -> bool {
-        self.0.limits.memory.is_some()
+    /// The same, whatever pages are touched, so that `margin` bytes are left. Returns whether the reserve was
+    /// raised.
+    fn raise_reserve(&self, state: &mut State, margin: u64) -> bool {
+        // No plan has to make room for what the heap only keeps.
+        highwater_memory::heap::release_unused();
+        let needed = self.measure_reserve() + margin;
+        let outgrown = needed > state.memory.reserved.bytes();
+        if outgrown {
+            state.memory.reserved.measured = needed;
+            self.apply_reserve(state);
+        }
+        outgrown
+    }
+
+    /// A plan for which the process has memory left. One that was just made leaves plans and holes on the heap.
+    /// Where the process outgrew its reserve by that, older families of plans are forgotten; where that is not
+    /// enough, the reserve is raised and `choose` takes a plan with less memory. If there is none, all families
+    /// go: a search can be made again, and what fitted must not be refused for what the planner remembers.
+    pub(crate) fn settled(
+        &self,
+        state: &mut State,
+        chosen: Chosen,
+        choose: impl Fn(&Self, &mut State) -> Result<Chosen>,
+    ) -> Result<Chosen> {
+        if !self.is_measured() || matches!(chosen.about, About::Told(_)) {
+            return Ok(chosen);
+        }
+        let before = state.memory.reserved.measured;
+        for families in [usize::MAX, 1] {
+            state.planning.cache.forget_families(families);
+            state.memory.reserved.measured = before;
+            if !self.raise_reserve(state, MARGIN_BYTES) {
+                self.apply_reserve(state);
+                return Ok(chosen);
+            }
+        }
+        drop(chosen);
+        choose(self, state).or_else(|_| {
+            state.planning.cache.forget_families(0);
+            state.memory.reserved.measured = before;
+            self.raise_reserve(state, 0);
+            self.apply_reserve(state);
+            let chosen = choose(self, state);
+            state.planning.cache.forget_families(0);
+            chosen
+        })
     }
 }

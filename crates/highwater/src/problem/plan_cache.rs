@@ -24,6 +24,8 @@ pub(crate) struct PlanCache<T> {
 #[derive(Debug)]
 struct CachedPlan<T> {
     hash: u64,
+    /// The same without seconds.
+    untimed: u64,
     policy: Policy,
     problem: Arc<Problem>,
     plan: Arc<Plan>,
@@ -186,8 +188,13 @@ impl<T> PlanCache<T> {
             },
         };
         let plan = Arc::new(plan);
+        let (hash, untimed) = (hash(problem), untimed(problem).finish());
+        // Corrected times replace earlier ones: nobody asks for those again, and their plans take memory.
+        let is_outdated = |entry: &CachedPlan<T>| entry.untimed == untimed && entry.hash != hash;
+        self.plans.retain(|entry| !is_outdated(entry));
         self.plans.push(CachedPlan {
-            hash: hash(problem),
+            hash,
+            untimed,
             policy,
             problem: Arc::clone(problem),
             plan: Arc::clone(&plan),
@@ -338,6 +345,12 @@ impl<T> PlanCache<T> {
         Some((Arc::new(family), false))
     }
 
+    /// Forgets all families but the newest so many. Plans stay: they are small, and are found without.
+    pub(crate) fn forget_families(&mut self, but: usize) {
+        let older = self.families.len().saturating_sub(but);
+        self.families.drain(..older);
+    }
+
     /// Remembers decisions, in place of those for other sizes.
     fn remember(&mut self, family: &Arc<Families>, problem: &Arc<Problem>, policy: Policy) {
         let decided = CachedFamily::new(family, problem, policy);
@@ -392,14 +405,22 @@ fn trim<T>(list: &mut Vec<T>, count: usize, most: (usize, usize), nodes: impl Fn
 
 /// Everything that a plan depends on.
 fn hash(problem: &Problem) -> u64 {
+    let mut hasher = untimed(problem);
+    for node in &problem.nodes {
+        node.seconds.to_bits().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// The same without seconds.
+fn untimed(problem: &Problem) -> Mixer {
     let mut hasher = Mixer::default();
     problem.values.hash(&mut hasher);
     for node in &problem.nodes {
         (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
-        node.rewrites.hash(&mut hasher);
-        (node.scratch_bytes, node.seconds.to_bits(), node.done).hash(&mut hasher);
+        (&node.rewrites, node.scratch_bytes, node.done).hash(&mut hasher);
     }
-    hasher.finish()
+    hasher
 }
 
 /// Everything but sizes and seconds.

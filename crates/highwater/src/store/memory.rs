@@ -23,10 +23,29 @@ pub(crate) struct Memory {
     pub(crate) grads: BTreeMap<CellId, CellId>,
     /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.
     pub(crate) borrowed: BTreeMap<CellId, isize>,
-    /// What the process takes beside its arenas.
-    pub(crate) reserve_bytes: u64,
-    /// What of the reserve is for the heap that large graphs take.
-    pub(crate) reserve_graph_bytes: u64,
+    /// What the process uses next to its arenas.
+    pub(crate) reserved: Reserved,
+}
+
+/// What the process uses next to its arenas, in bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Reserved {
+    /// Measured when the engine was built, with headroom, or as its builder said.
+    pub(crate) at_first: u64,
+    /// For the heap that the graph at hand will use.
+    pub(crate) for_graph: u64,
+    /// For what the program will allocate itself.
+    pub(crate) aside: u64,
+    /// Measured since, where that was more than all of it.
+    pub(crate) measured: u64,
+}
+
+impl Reserved {
+    /// The reserve.
+    pub(crate) fn bytes(&self) -> u64 {
+        let expected = self.at_first.saturating_add(self.for_graph);
+        expected.saturating_add(self.aside).max(self.measured)
+    }
 }
 
 impl Memory {

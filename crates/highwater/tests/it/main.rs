@@ -37,6 +37,8 @@ mod misuse;
 mod models;
 mod modules;
 mod operators;
+#[cfg(target_os = "linux")]
+mod outgrown;
 mod ownership;
 mod places;
 mod pointwise;
