@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::share::some;
 use crate::started::highwater;
 use highwater_cli::args::RunArgs;
 use highwater_cli::planning::{Assumptions, Planner};
@@ -233,7 +234,7 @@ fn kernels_use_no_more_than_they_are_allowed() {
         let summary: Value = serde_json::from_str(&summary).expect("JSON");
         summary["last_loss"].as_f64().expect("a loss")
     };
-    for precision in ["f32", "bf16"] {
+    for precision in some(["f32", "bf16"]) {
         let of = |cpu: &str| {
             loss(&format!(
                 "--precision {precision} --cpu {cpu} --out {precision}-{cpu}"

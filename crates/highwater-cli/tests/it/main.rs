@@ -11,6 +11,8 @@ mod cache;
 mod outcome;
 #[path = "../program/mod.rs"]
 mod program;
+#[path = "../../../highwater/tests/share/mod.rs"]
+mod share;
 #[path = "../started/mod.rs"]
 mod started;
 

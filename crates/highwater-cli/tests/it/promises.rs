@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::outcome::{metrics, state};
 use crate::program::{end, floor, highwater, news, spill};
+use crate::share::some;
 
 const SMALL: &str = "--batch 1 --seq 16 --threads 1";
 const MIB: u64 = 1 << 20;
@@ -20,11 +21,11 @@ fn floors_hold_in_every_step() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let disk = format!("--disk {}=64MiB", spill("promises").display());
-    for settings in [
+    for settings in some([
         "--batch 3 --seq 46 --accumulate 2 --clip 0.5 --threads 1",
         "--batch 2 --seq 33 --accumulate 3 --dropout 0.1 --threads 2",
         &format!("--batch 2 --seq 20 --clip 1 --threads 1 {disk}"),
-    ] {
+    ]) {
         let floor = floor(dir, settings);
         let line = |out: &str, memory: u64| {
             format!("train {settings} --steps 4 --out {out} --force --memory {memory}")

@@ -384,6 +384,11 @@ impl Builder {
 
     /// Builds the engine: starts its threads and measures what the process takes without arenas.
     ///
+    /// On Linux with glibc this changes two settings of `malloc` for the whole process, whoever else uses it
+    /// (`mallopt(3)`): blocks of a mebibyte or more are mapped by themselves (`M_MMAP_THRESHOLD`), and all threads share
+    /// one heap (`M_ARENA_MAX`). Freed memory goes back to the system then, where the budget counts on it. Many threads
+    /// that allocate at once wait for each other.
+    ///
     /// # Errors
     /// [`Error::Build`] if threads or address space are refused, if the budget is below what the
     /// process takes already, or if the disk's folder cannot hold what was asked for.

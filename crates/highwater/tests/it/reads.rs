@@ -1,6 +1,7 @@
 //! Values read in the middle of a step, and what outlives one.
 
 use crate::models::{DENSE, Random, SKIPS, SMALL_GPT, TWO_LOSSES, TWO_OPTIMIZERS};
+use crate::share::some;
 use crate::train::{PAGE, PLAIN, Recipe, assert_same_bits, assert_within, floor, run};
 use highwater::nn::Linear;
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
@@ -13,14 +14,14 @@ fn reading_the_loss_before_backward_changes_no_bit_at_any_budget() {
         accumulate: 3,
         ..PLAIN
     };
-    for (sample, late) in [
+    for (sample, late) in some([
         (SMALL_GPT, PLAIN),
         (SMALL_GPT, accumulating),
         (TWO_OPTIMIZERS, accumulating),
         (SKIPS, accumulating),
         (TWO_LOSSES, PLAIN),
         (DENSE, PLAIN),
-    ] {
+    ]) {
         let early = Recipe {
             read_early: true,
             ..late

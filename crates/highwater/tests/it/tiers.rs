@@ -145,7 +145,7 @@ fn where_cells_are_is_settled_by_the_first_step() {
         static PLANS: Cell<u32> = const { Cell::new(0) };
     }
     let count = |_: &Problem, _: &Plan| PLANS.set(PLANS.get() + 1);
-    for accumulate in [1, 3] {
+    for accumulate in some([1, 3]) {
         let budget = floor(Recipe {
             accumulate,
             ..PLAIN

@@ -14,9 +14,14 @@ pub(crate) fn one_of() -> usize {
     stated("ONE_OF", 1)
 }
 
+/// Which of them, before it is brought into a range.
+pub(crate) fn first() -> usize {
+    stated("SHARE", 0)
+}
+
 /// Some samples of all, at least one: those whose places are [`one_of`] apart, from the one that `SHARE` says.
 pub(crate) fn some<T>(samples: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     let all: Vec<T> = samples.into_iter().collect();
-    let first = stated("SHARE", 0) % one_of().min(all.len()).max(1);
+    let first = first() % one_of().min(all.len()).max(1);
     all.into_iter().skip(first).step_by(one_of())
 }

@@ -2,6 +2,7 @@
 
 use super::disks::Scripted;
 use crate::models::Layers;
+use crate::share::some;
 use highwater::memory::spill::Disk;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Builder, DiskRates, Engine, Error, Result};
@@ -119,7 +120,7 @@ fn corrected(
 fn what_fitted_fits_when_rates_are_corrected() {
     let (rows, real) = (2, (4e7, 4e7));
     let expected = train(&Engine::builder().threads(1).build().unwrap(), 12, rows).0;
-    for guess in [(1e6, 1e6), (2e9, 1e9)] {
+    for guess in some([(1e6, 1e6), (2e9, 1e9)]) {
         let least = floor(guess, rows, 64 << 20);
         for budget in [least, least + (40 << 10)] {
             for room in [3 << 20, 64 << 20] {
