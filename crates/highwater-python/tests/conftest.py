@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+
+# Of a test with so many sets of parameters, a share is run; see `pytest_collection_modifyitems`.
+MANY = 6
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``ONE_OF=4`` runs one of four sets of parameters of each test that has many, and ``SHARE`` says which: another
+    one each time that continuous integration runs, so that all are run in turn. Without it, all are run."""
+    one_of, share = int(os.environ.get("ONE_OF", 1)), int(os.environ.get("SHARE", 0))
+    kept, left_out = [], []
+    for _, group in groupby(items, key=lambda item: item.nodeid.split("[")[0]):
+        of_test = list(group)
+        every = one_of if len(of_test) >= MANY else 1
+        first = share % min(every, len(of_test))
+        for place, item in enumerate(of_test):
+            (kept if place % every == first else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True)
