@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::started::highwater;
-use highwater_cli::args::RunArgs;
+use highwater_cli::args::Settings;
 use highwater_cli::planning::{Assumptions, Planner};
 use highwater_cli::settings::resolve::{self, Resolved};
 use highwater_memory::DiskFiles;
@@ -170,11 +170,11 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
     let planned = seconds(&format!("plan --json {SMALL}"));
     let run = seconds(&format!("train --dry-run --json {SMALL}"));
     assert!((planned / run - 1.0).abs() < 1e-12, "{planned} and {run}");
-    let args = RunArgs {
+    let args = Settings {
         batch: Some(1),
         seq: Some(16),
         threads: Some(2),
-        ..RunArgs::default()
+        ..Settings::default()
     };
     let resolved = resolve::run(&DiskFiles, &args).expect("sound settings");
     let Resolved {
