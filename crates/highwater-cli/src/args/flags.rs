@@ -13,6 +13,9 @@ pub trait Subset: Clone + Default + PartialEq + Send + Sync + 'static {
     /// Whether what is not given has a default; otherwise it stays as it was.
     const HAS_DEFAULTS: bool = true;
 
+    /// Whether the command has `--help-all`, so that `--help` need only show what is essential.
+    const HAS_HELP_ALL: bool = true;
+
     /// Whether it has a flag for this one.
     fn has(setting: &Setting<Settings>) -> bool;
 }
@@ -54,6 +57,8 @@ impl Subset for Changes {
 }
 
 impl Subset for Format {
+    const HAS_HELP_ALL: bool = false;
+
     fn has(setting: &Setting<Settings>) -> bool {
         setting.is_in("data.records.")
     }
@@ -79,7 +84,10 @@ impl<S: Subset> DerefMut for Flags<S> {
 
 impl<S: Subset> Args for Flags<S> {
     fn augment_args(command: Command) -> Command {
-        Settings::add_flags(command, S::has, S::HAS_DEFAULTS)
+        Settings::add_flags(command, S::has, |setting| {
+            let is_hidden = S::HAS_HELP_ALL && !setting.is_essential;
+            setting.to_arg(S::HAS_DEFAULTS, is_hidden)
+        })
     }
 
     fn augment_args_for_update(command: Command) -> Command {

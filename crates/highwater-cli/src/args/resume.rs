@@ -47,7 +47,7 @@ pub struct ResumeArgs {
     #[arg(help_heading = "Model and data")]
     pub data_changed: Option<String>,
 
-    /// Print the time of each operation at the end, and how fast this machine could be
+    /// At the end, print the time of each operation and this machine's limits
     #[arg(long, help_heading = "Output")]
     #[arg(hide_short_help = true, hide_long_help = true)]
     pub profile: bool,

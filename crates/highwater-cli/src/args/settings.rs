@@ -25,9 +25,9 @@ settings! {
         /// What to train the model for
         task: Task, at("task"), value("TASK"), default("the task of --model"), example("\"image-classification\"");
 
-        /// A Hugging Face model folder, or a preset with random weights: gpt2-nano, gpt2, gpt2-medium, gpt2-large,
-        /// gpt2-xl, llama-nano, llama-1b, resnet18, resnet34, resnet50, densenet121 or vit_b_16. To plan, a config.json
-        /// is enough
+        /// A Hugging Face model folder, or a preset with random weights. Text presets: gpt2-nano, gpt2, gpt2-medium,
+        /// gpt2-large, gpt2-xl, llama-nano, llama-1b. Image presets: resnet18, resnet34, resnet50, densenet121, vit_b_16.
+        /// To plan, a config.json is enough
         model: String, at("model.source"), value("PRESET|FOLDER"), put(source), example("\"gpt2-nano\""),
             default("gpt2-nano, or resnet18 with --task image-classification"), essential;
 
@@ -46,7 +46,7 @@ settings! {
                 found => plain(&mut settings.held_out, found),
             }),
             bounds(0.0..1.0), example("0.05"), essential,
-            default("0.05 for examples, 0.1 for images and the built-in text, otherwise 0");
+            default("0.05 for files of examples, 0.1 for images and the built-in text, otherwise 0");
 
         /// File or folder of validation data, instead of a share of --data
         eval_data: PathBuf, at("data.eval_data"), value("PATH"), example("\"valid.jsonl\""), task(TEXT),
@@ -62,7 +62,7 @@ settings! {
 
         /// Order of the training data
         order: Order, at("data.order"), value("ORDER"), example("\"shuffled\""),
-            default("shuffled for nano presets, examples and images, otherwise sequential");
+            default("shuffled for nano presets, files of examples and images, otherwise sequential");
 
         /// Skip images that cannot be read, and list them, instead of stopping
         skip_bad: bool, at("data.skip_bad"), example("true"), task(IMAGES);
@@ -130,21 +130,21 @@ settings! {
     }
 
     "Training" {
-        /// Optimizer steps. With 0 the model is saved as it is
+        /// Total number of optimizer steps. 0 saves the model as it is
         steps: u64, at("training.steps"), value("N"), alias("iters"), bounds(0..=1_000_000_000), example("200"),
-            default("800 for nano presets, --epochs 3 for examples, otherwise 200"), essential, resume;
+            default("800 for nano presets, --epochs 3 for files of examples, otherwise 200"), essential, resume;
 
-        /// Passes over the training data, instead of --steps: 3, or 0.5
+        /// Total number of passes over the training data, instead of --steps. It may be a fraction, such as 0.5
         epochs: f64, at("training.epochs"), value("N"), alias("num-train-epochs"), bounds(above(0.0, 1e6)),
             example("3.0"), essential, resume;
 
-        /// Sequences or images in a batch
+        /// Sequences or images per batch
         batch: usize, at("training.batch"), value("N"), alias("batch-size"), bounds(1..=1 << 16), example("8"), essential,
-            default("4 for nano presets and examples, otherwise 8");
+            default("4 for nano presets and files of examples, otherwise 8");
 
-        /// Tokens in a sequence
+        /// Tokens per sequence
         seq: usize, at("training.seq"), value("N"), alias("max-seq-length"), example("128"), task(TEXT), essential,
-            default("64 for nano presets, 1024 for examples, otherwise 128; less if the model's maximum is less");
+            default("64 for nano presets, 1024 for files of examples, otherwise 128; less if the model's maximum is less");
 
         /// Height and width of images, in pixels. Images are resized and cropped to it
         size: usize, at("training.size"), value("N"), bounds(16..=4096), example("224"), task(IMAGES),
@@ -223,8 +223,8 @@ settings! {
         clip: f64, at("optimizer.clip"), value("X"), example("1.0"), default("1 for a model folder, otherwise 0"),
             bounds(where_true("a number from 0 up (0 turns clipping off)", |norm| (0.0..f64::INFINITY).contains(norm)));
 
-        /// Keep weights in the half precision of --precision. Small updates accumulate in this form
-        master: Master, at("optimizer.master"), value("FORM"), example("\"split\""), default("weights are f32");
+        /// Store weights in the type of --precision instead of f32. FORM is where the bits that they lose are kept
+        master: Master, at("optimizer.master"), value("FORM"), example("\"split\""), default("off");
 
         /// Type of the optimizer's moments
         moments: Moments, at("optimizer.moments"), value("TYPE"), example("\"int8\""), default("f32");
@@ -267,7 +267,7 @@ settings! {
 
         /// Compute the validation loss every N steps, and keep the best state
         eval_every: u64, at("output.eval_every"), value("N"), bounds(1..), example("50"), resume,
-            default("after each epoch for several epochs of examples, otherwise before and after training");
+            default("after each epoch of examples if there are several, otherwise before and after training");
 
         /// Print what the model generates for this prompt, each time the validation loss is computed. May be repeated
         sample: Vec<String>, at("output.sample"), value("PROMPT"), example("[\"Once upon a time\"]"), task(TEXT), resume,

@@ -17,14 +17,14 @@ pub struct TrainArgs {
     pub run: RunArgs<All>,
 
     /// Folder of the run [default: runs/ and the model's name, with a number if it exists]
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, value_name = "DIR", help_heading = "Output", display_order = 0)]
     pub out: Option<PathBuf>,
 
     /// Print the resolved settings and the plan, and exit
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
 
-    /// Print the time of each operation at the end, and how fast this machine could be
+    /// At the end, print the time of each operation and this machine's limits
     #[arg(long, help_heading = "Output")]
     #[arg(hide_short_help = true, hide_long_help = true)]
     pub profile: bool,

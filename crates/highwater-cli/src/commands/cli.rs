@@ -30,7 +30,7 @@ const FIRST_STEPS: &str =
 
 /// Trains language models and image classifiers within a memory budget.
 #[derive(Debug, Parser)]
-#[command(name = "highwater", version, about, after_help = format!("{FIRST_STEPS}\n\n{EXIT_CODES}"))]
+#[command(name = "highwater", version, after_help = format!("{FIRST_STEPS}\n\n{EXIT_CODES}"))]
 #[command(arg_required_else_help = true, infer_subcommands = false)]
 pub struct Cli {
     /// What to do.

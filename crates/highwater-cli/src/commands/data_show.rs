@@ -49,7 +49,7 @@ pub struct ShowArgs {
     #[arg(short, long, value_name = "N", default_value_t = 3)]
     pub n: usize,
 
-    /// Maximum length: the tokens after it are cut
+    /// Tokens per example: what is longer is cut
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub seq: usize,
 

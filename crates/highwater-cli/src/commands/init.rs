@@ -40,7 +40,7 @@ pub struct InitArgs {
 
     /// File to write
     #[arg(long, value_name = "FILE", help_heading = "Output")]
-    #[arg(default_value = "config.toml")]
+    #[arg(default_value = "config.toml", display_order = 0)]
     pub out: PathBuf,
 
     /// Write all settings, not only the essential ones and those that were given

@@ -38,7 +38,7 @@ pub struct MachineConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forbid {
-    /// Writing to the disk of --disk: only frozen weights are offloaded.
+    /// No writes to disk during training: only frozen weights are offloaded.
     DiskWrites,
 }
 

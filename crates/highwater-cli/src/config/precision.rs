@@ -51,11 +51,11 @@ impl Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Master {
-    /// The 16 bits that f32 has beyond bf16: 2 more bytes per weight (bf16 only).
+    /// In 2 more bytes per weight: the bits that f32 has beyond bf16 (bf16 only).
     Split,
-    /// A copy in f32: 4 more bytes per weight.
+    /// In a copy of the weights in f32: 4 more bytes per weight.
     F32,
-    /// The weight itself, by stochastic rounding (bf16 only).
+    /// Nowhere: updates are rounded stochastically (bf16 only).
     Stochastic,
 }
 

@@ -11,8 +11,8 @@ use super::range::require;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreferenceMethod {
-    /// Direct preference optimization. The reference model is the one without adapters, or without --lora a frozen
-    /// copy.
+    /// Direct preference optimization. The reference is the model without its adapters, or without --lora a
+    /// frozen copy of it.
     Dpo,
     /// Odds-ratio preference optimization, without a reference model. Likelihoods are of the answers alone, as in the
     /// paper (TRL includes the prompt).

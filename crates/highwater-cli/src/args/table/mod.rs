@@ -13,7 +13,7 @@ pub(crate) use place::{Place, places, take};
 pub use setting::{Entry, Setting};
 pub(crate) use value::{Problem, by_name, named, plain, value};
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
 use crate::config::SettingsError;
 
@@ -22,15 +22,14 @@ pub trait Table: Clone + Default + 'static {
     /// What is stated of each setting.
     fn table() -> &'static [Setting<Self>];
 
-    /// Adds the flags of the settings that `has` picks, with their defaults or, where they change what there is,
-    /// without.
+    /// Adds the flags of the settings that `has` picks, as `to_arg` makes them.
     fn add_flags(
         command: Command,
         has: impl Fn(&Setting<Self>) -> bool,
-        has_defaults: bool,
+        to_arg: impl Fn(&Setting<Self>) -> Arg,
     ) -> Command {
         let picked = Self::table().iter().filter(|setting| has(setting));
-        command.args(picked.map(|setting| setting.to_arg(has_defaults)))
+        command.args(picked.map(to_arg))
     }
 
     /// What the flags of the settings that `has` picks say.
@@ -71,15 +70,15 @@ pub trait Table: Clone + Default + 'static {
 macro_rules! settings {
     (
         $(#[$attribute:meta])*
-        pub struct $name:ident;
+        $visible:vis struct $name:ident;
         $($heading:literal {
             $($(#[doc = $help:literal])+ $field:ident: $type:ty $(, $method:ident $(($($value:expr),+))?)*;)+
         })+
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct $name {
-            $($($(#[doc = $help])+ pub $field: Option<$type>,)+)+
+        $visible struct $name {
+            $($($(#[doc = $help])+ $visible $field: Option<$type>,)+)+
         }
 
         impl $crate::args::table::Table for $name {

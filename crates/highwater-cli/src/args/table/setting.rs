@@ -55,14 +55,17 @@ impl<S> Setting<S> {
         }
     }
 
-    pub(super) fn to_arg(&self, has_default: bool) -> Arg {
-        let arg = self.arg.clone().help(if has_default {
+    /// Its flag. Without a default, what is not given stays as it was. `-h` says the first sentence of its help.
+    pub(in crate::args) fn to_arg(&self, has_default: bool, is_hidden: bool) -> Arg {
+        let help = self.help.trim();
+        let first = help.split(". ").next().unwrap_or(help);
+        let arg = self.arg.clone().help(first);
+        let arg = arg.long_help(if has_default {
             self.help()
         } else {
-            self.help.trim().to_owned()
+            help.to_owned()
         });
-        arg.hide_short_help(!self.is_essential)
-            .hide_long_help(!self.is_essential)
+        arg.hide_short_help(is_hidden).hide_long_help(is_hidden)
     }
 
     /// Whether it is given, and not as it would be otherwise.

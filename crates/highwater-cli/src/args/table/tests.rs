@@ -2,7 +2,7 @@ use super::*;
 
 settings! {
     /// Two settings, to show what an entry is enough for.
-    pub struct Oven;
+    struct Oven;
 
     "Heat" {
         /// How hot it is
@@ -14,9 +14,13 @@ settings! {
     }
 }
 
+fn command() -> Command {
+    let to_arg = |setting: &Setting<Oven>| setting.to_arg(true, !setting.is_essential);
+    Oven::add_flags(Command::new("oven"), |_| true, to_arg)
+}
+
 fn of_line(line: &str) -> Oven {
-    let command = Oven::add_flags(Command::new("oven"), |_| true, true);
-    let command = command.no_binary_name(true);
+    let command = command().no_binary_name(true);
     let matches = command.try_get_matches_from(line.split_whitespace());
     Oven::of_flags(&matches.unwrap(), |_| true)
 }
@@ -28,8 +32,7 @@ fn an_entry_is_enough_for_a_setting() {
     assert_eq!((hot.temperature, hot.fan), (Some(250.0), Some(true)));
     assert_eq!(of_line("--temp 250"), of_line("--temperature 250"));
     // Its help, of which --help shows what is essential.
-    let command = Oven::add_flags(Command::new("oven"), |_| true, true);
-    let help = command.clone().render_long_help().to_string();
+    let help = command().render_long_help().to_string();
     assert!(
         help.contains("Heat:") && help.contains("--temperature <C>"),
         "{help}"

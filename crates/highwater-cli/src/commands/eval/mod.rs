@@ -70,12 +70,12 @@ pub struct EvalArgs {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 
-    /// Sequences or images in a batch. It changes the loss only by rounding [default: the run's, otherwise as for
+    /// Sequences or images per batch. It changes the loss only by rounding [default: the run's, otherwise as for
     /// train]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
 
-    /// Tokens in a sequence [default: the run's, otherwise 1024, or the model's maximum if that is less]
+    /// Tokens per sequence [default: the run's, otherwise 1024, or the model's maximum if that is less]
     #[arg(long, value_name = "N")]
     pub seq: Option<usize>,
 
