@@ -168,6 +168,38 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// What is said of a command and its flags, and of the commands below it.
+    fn helps(command: &clap::Command, found: &mut Vec<String>) {
+        let about = command.get_about().into_iter();
+        let args = command.get_arguments();
+        let flags = args.filter_map(|arg| arg.get_long_help().or(arg.get_help()));
+        found.extend(about.chain(flags).map(ToString::to_string));
+        let values = command.get_arguments().flat_map(Arg::get_possible_values);
+        found.extend(values.filter_map(|value| value.get_help().map(ToString::to_string)));
+        let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+        below.for_each(|command| helps(command, found));
+    }
+
+    #[test]
+    fn help_is_in_short_sentences_and_in_the_words_of_the_field() {
+        let mut found = Vec::new();
+        helps(&Cli::full(), &mut found);
+        assert!(found.len() > 200, "{}", found.len());
+        let avoided = "answers told learnt beside pictures records waits halves lesser";
+        for help in found {
+            let (said, _) = help.split_once(" [default").unwrap_or((&help, ""));
+            for sentence in said.split(". ") {
+                let words = sentence.split_whitespace();
+                assert!(words.count() <= 25, "{sentence}");
+            }
+            let mut words = said.split(|c: char| !c.is_alphabetic());
+            let is_avoided = |word: &&str| avoided.split(' ').any(|it| it == *word);
+            // Of pairs, which have answers.
+            let is_pair = said.contains("chosen and rejected") || said.contains("Likelihoods");
+            assert!(is_pair || words.all(|word| !is_avoided(&word)), "{help}");
+        }
+    }
+
     /// The pages of the book, folders within folders too.
     fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {

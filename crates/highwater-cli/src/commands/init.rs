@@ -180,7 +180,7 @@ fn smaller(config: &RunConfig) -> Option<(usize, usize)> {
 }
 
 /// The file: of each setting its help and its value. Where it is known which were given, only those and the essential
-/// ones.
+/// ones, with the first sentence of their help.
 fn text(
     config: &RunConfig,
     given: Option<&Settings>,
@@ -203,8 +203,10 @@ fn text(
     let mut section = "";
     for (path, setting) in shown_places(config, given) {
         let value = find(&table, path);
-        // The other place of a setting is for other data.
-        if Some(path) == setting.also && value.is_none() {
+        // The other place of a setting is for other data, and other parameters are for another optimizer.
+        let is_other =
+            Some(path) == setting.also || given.is_some() && setting.is_in("optimizer.method.");
+        if is_other && value.is_none() {
             continue;
         }
         let (table_name, name) = path.split_once('.').unwrap_or(("", path));
@@ -219,7 +221,11 @@ fn text(
         } else {
             ""
         };
-        lines.extend(comment(&format!("{no}{}", setting.help())));
+        let help = match given {
+            Some(_) => setting.summary().to_owned(),
+            None => setting.help(),
+        };
+        lines.extend(comment(&format!("{no}{help}")));
         lines.push(match value {
             _ if path == "optimizer.method" => {
                 "# By its name, with what it has: method.adamw or method.sgd".to_owned()

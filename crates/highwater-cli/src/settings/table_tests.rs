@@ -46,7 +46,7 @@ fn leaves(table: &Table, path: &str, found: &mut Vec<(String, Value)>) {
         };
         match value {
             Value::Table(table) if !within::<Settings>(&path).is_empty() => {
-                leaves(table, &path, found)
+                leaves(table, &path, found);
             }
             value => found.push((path, value.clone())),
         }

@@ -152,6 +152,23 @@ fn help_names_every_verb_and_the_exit_codes() {
     let (code, help, _) = highwater(dir.path(), "train --help");
     assert_eq!(code, 0);
     assert!(help.starts_with("Train a model. Without flags"), "{help}");
+    // The essential flags, and how to see all of them.
+    let flags = |help: &str| {
+        let is_flag = |line: &&str| line.trim_start().starts_with('-') && !line.contains(": ");
+        help.lines().filter(is_flag).count()
+    };
+    for command in ["train", "plan", "init", "resume"] {
+        let (code, help, _) = highwater(dir.path(), &format!("{command} --help"));
+        let (all_code, all, _) = highwater(dir.path(), &format!("{command} --help-all"));
+        assert_eq!((code, all_code), (0, 0));
+        assert!(flags(&help) <= 22 && flags(&help) < flags(&all), "{help}");
+        let last = format!(
+            "`highwater {command} --help-all` shows all {} flags.",
+            flags(&all)
+        );
+        assert_eq!(help.lines().last(), Some(last.as_str()));
+        assert!(all.contains("\n      --threads <N>"), "{all}");
+    }
     assert_eq!(highwater(dir.path(), "").0, 2);
 }
 

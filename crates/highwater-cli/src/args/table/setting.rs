@@ -9,7 +9,10 @@ use super::bounds::Bounds;
 use super::value::{Problem, SettingValue, named};
 use crate::config::{SettingsError, Task};
 
-type Put<S> = dyn Fn(&mut S, Value) -> Result<(), Problem> + Send + Sync;
+type Put<S> = Box<dyn Fn(&mut S, Value) -> Result<(), Problem> + Send + Sync>;
+type Parse<S> = Box<dyn Fn(&mut S, &ArgMatches) + Send + Sync>;
+type Fill<S> = Box<dyn Fn(&mut S, &S) + Send + Sync>;
+type Check<S> = Box<dyn Fn(&S) -> Result<(), OutOfBounds> + Send + Sync>;
 /// The value and what is expected, where the value is out of bounds.
 type OutOfBounds = (String, String);
 
@@ -33,10 +36,10 @@ pub struct Setting<S> {
     default: &'static str,
     arg: Arg,
     is_given: Box<dyn Fn(&S) -> bool + Send + Sync>,
-    bounds: Box<dyn Fn(&S) -> Result<(), OutOfBounds> + Send + Sync>,
-    pub(super) put: Box<Put<S>>,
-    pub(super) parse: Box<dyn Fn(&mut S, &ArgMatches) + Send + Sync>,
-    pub(super) fill: Box<dyn Fn(&mut S, &S) + Send + Sync>,
+    bounds: Check<S>,
+    pub(super) put: Put<S>,
+    pub(super) parse: Parse<S>,
+    pub(super) fill: Fill<S>,
 }
 
 impl<S> fmt::Debug for Setting<S> {
@@ -55,15 +58,19 @@ impl<S> Setting<S> {
         }
     }
 
-    /// Its flag. Without a default, what is not given stays as it was. `-h` says the first sentence of its help.
-    pub(in crate::args) fn to_arg(&self, has_default: bool, is_hidden: bool) -> Arg {
+    /// The first sentence of it.
+    pub fn summary(&self) -> &'static str {
         let help = self.help.trim();
-        let first = help.split(". ").next().unwrap_or(help);
-        let arg = self.arg.clone().help(first);
+        help.split(". ").next().unwrap_or(help)
+    }
+
+    /// Its flag. Without a default, what is not given stays as it was.
+    pub(in crate::args) fn to_arg(&self, has_default: bool, is_hidden: bool) -> Arg {
+        let arg = self.arg.clone().help(self.summary());
         let arg = arg.long_help(if has_default {
             self.help()
         } else {
-            help.to_owned()
+            self.help.trim().to_owned()
         });
         arg.hide_short_help(is_hidden).hide_long_help(is_hidden)
     }

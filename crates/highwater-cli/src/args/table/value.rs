@@ -226,11 +226,12 @@ fn disk(found: Value) -> Result<DiskConfig, Problem> {
 
 /// The optimizer of a name, or of a table with what it has.
 fn method(found: Value) -> Result<OptimizerKind, Problem> {
-    let name = match &found {
-        Value::Table(table) if table.len() == 1 => table.keys().next().map(String::as_str),
-        found => found.as_str(),
+    let name = match found {
+        Value::String(name) => Some(name),
+        Value::Table(table) if table.len() == 1 => table.into_iter().next().map(|(name, _)| name),
+        _ => None,
     };
-    match name {
+    match name.as_deref() {
         Some("adamw") => Ok(OptimizerKind::Adamw),
         Some("sgd") => Ok(OptimizerKind::Sgd),
         _ => Err(Problem::Value("expected `adamw` or `sgd`".to_owned())),
