@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/flags.md, the page of commands and flags, from what `highwater COMMAND --help` prints.
+"""Writes docs/reference/flags.md, the page of commands and flags, from what `highwater COMMAND --help-all` prints.
 
     cargo build && docs/flags.py                         # from target/debug/highwater
     docs/flags.py --program target/release/highwater
@@ -21,13 +21,16 @@ COMMANDS = ["train", "plan", "init", "resume", "eval", "generate", "chat", "merg
             "completions", "man"]
 HEAD = """# Commands and flags
 
-What `highwater --help` and `highwater COMMAND --help` print. `docs/flags.py` writes this page. Flags win over a
-`config.toml` that `--config` names; `-h` instead of `--help` prints a summary.
+What `highwater --help` and `highwater COMMAND --help` print. `docs/flags.py` writes this page. Commands with many flags
+show the essential ones with `--help`, and all of them, as here, with `--help-all`. Flags win over a `config.toml` that
+`--config` names. `-h` prints a summary.
 """
 
 
-def shown(program: Path, words: list[str]) -> str:
-    done = subprocess.run([program, *words, "--help"], check=True, capture_output=True, text=True)
+def shown(program: Path, words: list[str], flag: str = "--help") -> str:
+    done = subprocess.run([program, *words, flag], check=True, capture_output=True, text=True)
+    if flag == "--help" and "--help-all" in done.stdout:
+        return shown(program, words, "--help-all")
     return "\n".join(line.rstrip() for line in done.stdout.splitlines())
 
 

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use highwater_cli::commands::{Cli, misunderstood, run};
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    match Cli::read() {
         Ok(cli) => run(cli),
         Err(error) => misunderstood(&error),
     }

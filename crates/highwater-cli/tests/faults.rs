@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use disks::{Script, Scripted};
 use highwater::{Builder, Engine};
-use highwater_cli::args::RunArgs;
+use highwater_cli::args::Settings;
 use highwater_cli::config::RunConfig;
 use highwater_cli::data::RunData;
 use highwater_cli::error::Failure;
@@ -54,7 +54,7 @@ struct Trial {
 
 impl Trial {
     fn new() -> Self {
-        let args = RunArgs {
+        let args = Settings {
             batch: Some(1),
             seq: Some(16),
             threads: Some(1),
@@ -62,7 +62,7 @@ impl Trial {
             dropout: Some(0.1),
             clip: Some(1.0),
             order: Some(Order::Shuffled),
-            ..RunArgs::default()
+            ..Settings::default()
         };
         let Resolved { config, .. } = resolve::run(&DiskFiles, &args).unwrap();
         let model = Gpt2Config {

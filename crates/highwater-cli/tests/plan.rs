@@ -1,6 +1,6 @@
 //! Planning takes no memory for the model. A program of its own, so that nothing else is measured.
 
-use highwater_cli::args::RunArgs;
+use highwater_cli::args::Settings;
 use highwater_cli::planning::{Assumptions, Planner};
 use highwater_cli::settings::resolve;
 use highwater_memory::process::Usage;
@@ -8,12 +8,12 @@ use highwater_memory::{Bytes, DiskFiles};
 
 #[test]
 fn a_plan_for_a_larger_model_is_made_in_little_memory() {
-    let args = RunArgs {
+    let args = Settings {
         model: Some("gpt2".to_owned()),
         memory: Some(Bytes(3 << 30)),
         batch: Some(4),
         seq: Some(512),
-        ..RunArgs::default()
+        ..Settings::default()
     };
     let resolved = resolve::run(&DiskFiles, &args).unwrap();
     let assumptions = Assumptions::measure(&DiskFiles, &resolved.config, &resolved.model).unwrap();

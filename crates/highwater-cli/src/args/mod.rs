@@ -1,21 +1,16 @@
-//! Flags that several commands share, and those that become settings of a run. What only one command has stands with
-//! the command.
+//! The settings of a run as flags, and what several commands share. What only one command has stands with the command.
 
 mod assignment;
-mod lora;
-mod output;
-mod preference;
-mod records;
+mod flags;
 mod resume;
 mod run;
+mod settings;
+pub mod table;
 mod train;
-pub(crate) mod values;
 
 pub use assignment::Assignment;
-pub use lora::LoraArgs;
-pub use output::OutputArgs;
-pub use preference::PreferenceArgs;
-pub use records::RecordsArgs;
+pub use flags::{All, Changes, Computation, Flags, Format, Subset};
 pub use resume::ResumeArgs;
 pub use run::RunArgs;
+pub use settings::Settings;
 pub use train::TrainArgs;

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
-use highwater_memory::Bytes;
+use clap::{ArgAction, Args};
 
-use super::output::OutputArgs;
-use crate::config::DiskConfig;
+use super::flags::{Changes, Flags};
 
 /// `resume`.
 #[derive(Args, Debug)]
@@ -18,64 +16,48 @@ pub struct ResumeArgs {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// Another budget, for later resumes too; the numbers stay the same
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<Bytes>,
+    /// New values of settings.
+    #[command(flatten)]
+    pub changes: Flags<Changes>,
 
-    /// Another bound of what kernels work in, for later resumes too; the numbers stay the same
-    #[arg(long, value_name = "SIZE", conflicts_with = "no_host_memory")]
-    pub device_memory: Option<Bytes>,
-
-    /// Another bound of what tensors may wait in besides, for later resumes too; the numbers stay the same
-    #[arg(long, value_name = "SIZE", conflicts_with = "no_host_memory")]
-    pub host_memory: Option<Bytes>,
-
-    /// Go on without the run's --device-memory and --host-memory, also later: memory is one again
-    #[arg(long)]
+    /// Stop using --device-memory and --host-memory
+    #[arg(long, help_heading = "Memory and machine")]
+    #[arg(conflicts_with_all = ["device_memory", "host_memory"])]
+    #[arg(hide_short_help = true, hide_long_help = true)]
     pub no_host_memory: bool,
 
-    /// Another folder and space for tensors to wait in, for later resumes too; the numbers stay the same
-    #[arg(long, value_name = "DIR=SIZE", conflicts_with = "no_disk")]
-    pub disk: Option<DiskConfig>,
-
-    /// Go on without the run's --disk, also later
-    #[arg(long)]
+    /// Stop offloading to disk
+    #[arg(long, help_heading = "Memory and machine", conflicts_with = "disk")]
     pub no_disk: bool,
 
-    /// Another number of threads; the numbers stay the same
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-
-    /// Go on to another number of steps in all; a schedule stretches with it
-    #[arg(long, value_name = "N", conflicts_with = "epochs")]
-    pub steps: Option<u64>,
-
-    /// The same, by how often the run goes through its data in all
-    #[arg(long, value_name = "N")]
-    pub epochs: Option<f64>,
-
-    /// Where the model's folder is now, for later resumes too
-    #[arg(long, value_name = "FOLDER")]
+    /// Where the model's folder is now
+    #[arg(long, value_name = "FOLDER", help_heading = "Model and data")]
     pub model: Option<PathBuf>,
-    /// Where the data is now, for later resumes too
-    #[arg(long, value_name = "PATH")]
+
+    /// Where the data is now
+    #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub data: Option<PathBuf>,
-    /// Where the tokenizer.json is now, for later resumes too [default: the one in the model's folder, if it was there]
-    #[arg(long, value_name = "FILE")]
+
+    /// Where the tokenizer.json is now [default: in the model's folder, if it was there]
+    #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub tokenizer: Option<PathBuf>,
 
-    /// What is kept; what is not said stays as it was.
-    #[command(flatten)]
-    pub output: OutputArgs,
-
-    /// Go on although the data, the tokenizer or the model's folder is not what the run began with: ok
+    /// Accept that the data, the tokenizer or the model's folder has changed since the run began: ok
     #[arg(long, value_name = "OK", value_parser = PossibleValuesParser::new(["ok"]))]
+    #[arg(help_heading = "Model and data")]
     pub data_changed: Option<String>,
 
-    /// At the end, print what each operation took, beside what this machine does at most
-    #[arg(long)]
+    /// At the end, print the time of each operation and this machine's limits
+    #[arg(long, help_heading = "Output")]
+    #[arg(hide_short_help = true, hide_long_help = true)]
     pub profile: bool,
+
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
+    #[arg(hide_short_help = true, hide_long_help = true)]
     pub json: bool,
+
+    /// Print help with all flags
+    #[arg(long, action = ArgAction::HelpLong)]
+    pub help_all: Option<bool>,
 }

@@ -26,15 +26,15 @@ pub struct ChatArgs {
     #[command(flatten)]
     pub sample: SampleArgs,
 
-    /// What the model is told before all else
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
 
-    /// How conversations are written: a file with a Jinja template, or chatml [default: the model folder's template]
+    /// Chat template: a Jinja file, or chatml [default: the template of the model's folder]
     #[arg(long, value_name = "FILE|chatml")]
     pub chat_template: Option<String>,
 
-    /// Tokens of an answer, at most
+    /// Maximum number of tokens of an answer
     #[arg(long, alias = "max-tokens", value_name = "N", default_value_t = 512)]
     pub tokens: usize,
 }

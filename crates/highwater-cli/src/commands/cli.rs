@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use highwater::op::cpu::Level;
 
 use super::chat::ChatArgs;
@@ -19,27 +19,32 @@ use super::tokenize::TokenizeArgs;
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::error::EXIT_CODES;
 
-/// What somebody who has just come may want.
+/// Commands for newcomers.
 const FIRST_STEPS: &str =
     "First steps, with a Hugging Face model folder and a file of conversations:
   highwater plan  --model ./M --data chats.jsonl --lora 8 --memory 8GiB   does it fit?
-  highwater data show chats.jsonl --model ./M                             what is learnt?
+  highwater data show chats.jsonl --model ./M                             what is trained on?
   highwater train --model ./M --data chats.jsonl --lora 8 --memory 8GiB --val 5% --out runs/a
   highwater chat  runs/a
   highwater merge runs/a --out merged";
 
-/// Trains models of text and of pictures inside a memory budget.
+/// Trains language models and image classifiers within a memory budget.
 #[derive(Debug, Parser)]
-#[command(name = "highwater", version, about, after_help = format!("{FIRST_STEPS}\n\n{EXIT_CODES}"))]
+#[command(name = "highwater", version, after_help = format!("{FIRST_STEPS}\n\n{EXIT_CODES}"))]
 #[command(arg_required_else_help = true, infer_subcommands = false)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Instructions that kernels use at most, for numbers as a lesser processor has them [default: the best
-    /// that this one has]
-    #[arg(long, global = true, value_name = "LEVEL")]
+    /// Restrict kernels to an instruction set, so that results match those of an older CPU [default: the newest one
+    /// that this CPU has]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        help_heading = "Global options"
+    )]
     #[arg(value_parser = PossibleValuesParser::new(Level::ALL.map(Level::name)).try_map(|name| name.parse::<Level>()))]
     pub cpu: Option<Level>,
 }
@@ -47,41 +52,86 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train a model; without arguments a small one, on this program's guide, in 64 MiB.
-    #[command(after_help = EXIT_CODES, alias = "finetune")]
+    /// Train a model. Without flags, a small model on a built-in text, in 64 MiB.
+    #[command(after_help = more::<TrainArgs>("train"), alias = "finetune")]
     Train(Box<TrainArgs>),
-    /// Say whether training fits into a budget, what it costs, and what more memory would buy.
+    /// Predict memory and time of a training step, and how they change with the memory budget.
+    #[command(after_help = more::<PlanArgs>("plan"))]
     Plan(Box<PlanArgs>),
-    /// Write a config.toml that fits this machine, with a word on each setting.
+    /// Write a config.toml with settings that fit this machine.
+    #[command(after_help = more::<InitArgs>("init"))]
     Init(Box<InitArgs>),
-    /// Go on with a run from its last complete saved state.
+    /// Resume a run from its last saved state. New values of settings hold for later resumes too.
+    #[command(after_help = more::<ResumeArgs>("resume"))]
     Resume(ResumeArgs),
-    /// Measure a model on all of some data: mean loss, and perplexity of text or accuracy on images.
+    /// Evaluate a model on a dataset: mean loss, and perplexity of text or accuracy of images.
     Eval(EvalArgs),
     /// Continue a text with a trained model.
     Generate(GenerateArgs),
-    /// Talk with a trained model: a line of the standard input is a turn.
+    /// Chat with a trained model. Each line of the standard input is a turn; /reset starts over.
     Chat(ChatArgs),
-    /// Add the adapters of a run to its model, as a folder that transformers loads.
+    /// Merge LoRA adapters into their model. The result loads in transformers.
     #[command(alias = "fuse")]
     Merge(MergeArgs),
-    /// Write a model as one GGUF file, for llama.cpp and what is built on it.
+    /// Export a model as a GGUF file, for llama.cpp and programs based on it.
     Export(ExportArgs),
-    /// Look at data before it is trained on.
+    /// Inspect a dataset before training.
     #[command(subcommand)]
     Data(DataCommand),
-    /// Say what this machine offers and what limits it sets.
+    /// Print this machine's memory, limits and measured speed.
     Doctor(DoctorArgs),
-    /// Print a script that completes commands and flags in a shell.
+    /// Print a completion script for a shell.
     Completions(CompletionsArgs),
-    /// Print the manual page, or write those of all commands.
+    /// Print the manual page, or write the pages of all commands.
     Man(ManArgs),
-    /// Measure the machine and print its rates: what other commands start when they need them.
+    /// Measure the machine and print its rates. Other commands start this.
     #[command(hide = true)]
     Measure(MeasureArgs),
-    /// Make the tokens of a text: what other commands start, for the memory that it takes.
+    /// Tokenize data. Other commands start this, so that the memory is freed afterwards.
     #[command(hide = true, name = "tokenise")]
     Tokenize(TokenizeArgs),
+}
+
+impl Cli {
+    /// The command line that the program was started with.
+    ///
+    /// # Errors
+    /// clap's, for a line that cannot be understood, and for help that is asked for.
+    pub fn read() -> Result<Self, clap::Error> {
+        let is_all = std::env::args_os().any(|word| word == "--help-all");
+        let program = if is_all {
+            Self::full()
+        } else {
+            Self::command()
+        };
+        Self::from_arg_matches(&program.try_get_matches()?)
+    }
+
+    /// The command line, with all flags in its help.
+    pub(super) fn full() -> clap::Command {
+        let mut program = Self::command();
+        let commands = program.get_subcommands();
+        let has_more =
+            |command: &&clap::Command| command.get_arguments().any(|it| it.get_id() == "help_all");
+        let commands = commands.filter(has_more).map(clap::Command::get_name);
+        let names: Vec<_> = commands.map(str::to_owned).collect();
+        for name in names {
+            program = program.mut_subcommand(name, |command| {
+                let show = |arg: Arg| arg.hide_short_help(false).hide_long_help(false);
+                command.mut_args(show).after_help(EXIT_CODES)
+            });
+        }
+        program
+    }
+}
+
+/// The last line of help that shows only the essential flags.
+fn more<A: Args>(command: &str) -> String {
+    let flags = A::augment_args(clap::Command::new("all"));
+    let own = flags.get_arguments().filter(|arg| !arg.is_positional());
+    // With --help and --cpu, which every command has.
+    let count = own.count() + 2;
+    format!("`highwater {command} --help-all` shows all {count} flags.")
 }
 
 impl Command {
@@ -110,13 +160,44 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
     use std::path::{Path, PathBuf};
 
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// What is said of a command and its flags, and of the commands below it.
+    fn helps(command: &clap::Command, found: &mut Vec<String>) {
+        let about = command.get_about().into_iter();
+        let args = command.get_arguments();
+        let flags = args.filter_map(|arg| arg.get_long_help().or(arg.get_help()));
+        found.extend(about.chain(flags).map(ToString::to_string));
+        let values = command.get_arguments().flat_map(Arg::get_possible_values);
+        found.extend(values.filter_map(|value| value.get_help().map(ToString::to_string)));
+        let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+        below.for_each(|command| helps(command, found));
+    }
+
+    #[test]
+    fn help_is_in_short_sentences_and_in_the_words_of_the_field() {
+        let mut found = Vec::new();
+        helps(&Cli::full(), &mut found);
+        assert!(found.len() > 200, "{}", found.len());
+        let avoided = "answers told learnt beside pictures records waits halves lesser";
+        for help in found {
+            let (said, _) = help.split_once(" [default").unwrap_or((&help, ""));
+            for sentence in said.split(". ") {
+                let words = sentence.split_whitespace();
+                assert!(words.count() <= 25, "{sentence}");
+            }
+            let mut words = said.split(|c: char| !c.is_alphabetic());
+            let is_avoided = |word: &&str| avoided.split(' ').any(|it| it == *word);
+            // Of pairs, which have answers.
+            let is_pair = said.contains("chosen and rejected") || said.contains("Likelihoods");
+            assert!(is_pair || words.all(|word| !is_avoided(&word)), "{help}");
+        }
     }
 
     /// The pages of the book, folders within folders too.

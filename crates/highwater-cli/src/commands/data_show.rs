@@ -12,7 +12,7 @@ use highwater_text::prepare::Examples;
 use highwater_text::records::record_parts;
 use highwater_text::{ChatTemplate, Document, Place};
 
-use crate::args::RecordsArgs;
+use crate::args::{Flags, Format};
 use crate::data::Source;
 use crate::data::records::endless_note;
 use crate::data::tokenizer::{Limit, read_within};
@@ -26,40 +26,40 @@ const COUNTED: usize = 10_000;
 /// What can be done with data alone.
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Show the first records as a model reads them, and what is learnt of each.
+    /// Show the first examples as the model sees them, and the tokens that the loss is computed on.
     Show(ShowArgs),
 }
 
 /// `data show`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// A file of records, or a folder of them
+    /// File or folder of examples
     #[arg(value_name = "PATH")]
     pub data: PathBuf,
 
-    /// The model's folder, with its tokenizer and chat template [default: bytes are tokens]
+    /// Model folder with a tokenizer and a chat template [default: none; each byte is a token]
     #[arg(long, value_name = "FOLDER")]
     pub model: Option<PathBuf>,
 
-    /// The tokenizer.json [default: the model folder's]
+    /// The tokenizer.json [default: the one in the model's folder]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 
-    /// How many records
+    /// Number of examples
     #[arg(short, long, value_name = "N", default_value_t = 3)]
     pub n: usize,
 
-    /// Tokens in a sequence: what is behind is cut
+    /// Tokens per example: what is longer is cut
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub seq: usize,
 
-    /// Records are pairs of answers, as --preference learns from
+    /// Read pairs of chosen and rejected answers, as --preference does
     #[arg(long)]
     pub pairs: bool,
 
-    /// How records are read.
+    /// How examples are read.
     #[command(flatten)]
-    pub records: RecordsArgs,
+    pub records: Flags<Format>,
 }
 
 /// Shows the first examples of data.
@@ -125,7 +125,7 @@ fn source(files: &dyn Files, args: &ShowArgs) -> Result<Source, Failure> {
     }
     let records = args
         .records
-        .config(files, Some(&args.data))?
+        .records_config(files, Some(&args.data))?
         .ok_or_else(|| {
             let message = format!(
                 "{}: no records: all of a text is learnt",

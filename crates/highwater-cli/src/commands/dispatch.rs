@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use super::cli::{Cli, Command};
 use super::data_show::{self, DataCommand};
 use super::localize::localize;
@@ -32,8 +30,8 @@ pub fn run(Cli { mut command, cpu }: Cli) -> ExitCode {
         Command::Measure(args) => measure::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Tokenize(args) => tokenize::tokenize(args).map(|()| ExitCode::SUCCESS),
         Command::Eval(args) => eval::eval(args),
-        Command::Completions(args) => shell::completions(args, &Cli::command()),
-        Command::Man(args) => shell::man(args, &Cli::command()),
+        Command::Completions(args) => shell::completions(args, &Cli::full()),
+        Command::Man(args) => shell::man(args, &Cli::full()),
         Command::Generate(args) => generate::generate(args),
         Command::Chat(args) => chat::chat(args),
         Command::Merge(args) => merge::merge(args),

@@ -38,19 +38,19 @@ const DISK_BYTES: u64 = 1 << 30;
 /// `doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Print it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Measure the machine's rates (with --disk: and that disk) again, also if they are known
+    /// Measure the machine again, and with --disk its disk, instead of using stored results
     #[arg(long)]
     pub measure: bool,
 
-    /// Say what the disk of this folder does as well: it is measured once, in about three seconds
+    /// Also measure the disk of this folder, in about three seconds
     #[arg(long, value_name = "DIR")]
     pub disk: Option<PathBuf>,
 
-    /// Threads that the rates are of [default: all cores]
+    /// Threads to measure with [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 }

@@ -20,18 +20,18 @@ use crate::terminal::signals::end_tidily;
 /// `export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
-    /// The folder of a run that has saved something, or of a model
+    /// Folder of a run, or a Hugging Face model folder
     pub dir: PathBuf,
 
     /// Which model of a run.
     #[command(flatten)]
     pub which: Which,
 
-    /// The new file, which llama.cpp and programs built on it read
+    /// New GGUF file
     #[arg(long, value_name = "FILE.gguf")]
     pub out: PathBuf,
 
-    /// How matrices are held: q8_0 takes 8.5 bits for each number
+    /// Data type of the matrices
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub dtype: Held,
 }
@@ -39,13 +39,13 @@ pub struct ExportArgs {
 /// How matrices are held.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Held {
-    /// Single precision.
+    /// 32-bit floats.
     F32,
-    /// Half precision.
+    /// float16.
     F16,
-    /// Google's.
+    /// bfloat16.
     Bf16,
-    /// Bytes, 32 of which share a scale.
+    /// 8-bit integers in blocks of 32: 8.5 bits per weight.
     #[value(name = "q8_0")]
     Q8_0,
 }

@@ -17,11 +17,11 @@ pub struct GenerateArgs {
     #[command(flatten)]
     pub sample: SampleArgs,
 
-    /// The text to continue
+    /// Text to continue
     #[arg(long, value_name = "TEXT")]
     pub prompt: String,
 
-    /// Tokens to add, unless the model ends the text before
+    /// Maximum number of tokens to generate
     #[arg(long, alias = "max-tokens", value_name = "N", default_value_t = 100)]
     pub tokens: usize,
 }

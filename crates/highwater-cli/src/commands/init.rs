@@ -1,15 +1,17 @@
-//! `init`: writes a `config.toml` for a run that fits this machine, with a word on each setting.
+//! `init`: writes a `config.toml` for a run that fits this machine: the settings that matter, or all of them, each with
+//! its help.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use highwater::Forecast;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, DiskFiles, Files};
 use toml::{Table, Value};
 
-use crate::args::{OutputArgs, RunArgs, TrainArgs};
+use crate::args::table::{Place, Setting, places};
+use crate::args::{All, RunArgs, Settings};
 use crate::config::{RunConfig, seal};
 use crate::error::{Code, Failure};
 use crate::folder::new::check_new;
@@ -19,38 +21,39 @@ use crate::planning::{Assumptions, Planner, budget, refusal};
 use crate::settings::epochs::with_epochs;
 use crate::settings::inputs;
 use crate::settings::resolve::{self, Resolved};
-use crate::settings::table::{SETTINGS, Setting};
 use crate::terminal::output;
 
 /// Sequences are not made shorter than this to fit.
 const LEAST_SEQ: usize = 128;
 /// A budget that nobody named is cut to whole ones of these.
 const WHOLE_BYTES: u64 = 1 << 20;
+/// The longest line of a comment.
+const COMMENT_WIDTH: usize = 100;
 
 /// `init`.
 #[derive(Args, Debug, Default)]
 #[command(allow_negative_numbers = true)]
 pub struct InitArgs {
-    /// What decides about the computation.
+    /// The settings.
     #[command(flatten)]
-    pub run: RunArgs,
+    pub run: RunArgs<All>,
 
-    /// The file to write
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "config.toml",
-        help_heading = "Output"
-    )]
+    /// File to write
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(default_value = "config.toml", display_order = 0)]
     pub out: PathBuf,
 
-    /// What is kept.
-    #[command(flatten)]
-    pub output: OutputArgs,
+    /// Write all settings, not only the essential ones and those that were given
+    #[arg(long, help_heading = "Output")]
+    pub all: bool,
 
-    /// Replace the file if it is there
+    /// Replace the file if it exists
     #[arg(long, help_heading = "Output")]
     pub force: bool,
+
+    /// Print help with all flags
+    #[arg(long, action = ArgAction::HelpLong)]
+    pub help_all: Option<bool>,
 }
 
 /// Writes the file.
@@ -60,17 +63,12 @@ pub struct InitArgs {
 pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     check_out(&files, args)?;
-    let train = TrainArgs {
-        run: args.run.clone(),
-        output: args.output.clone(),
-        ..TrainArgs::default()
-    };
-    let train = train.complete(&files)?;
+    let settings = args.run.complete(&files)?;
     let Resolved {
         mut config,
         model,
         notes,
-    } = resolve::train(&files, &train)?;
+    } = resolve::train(&files, &settings)?;
     inputs::check_source(&files, &config)?;
     inputs::check_data(&files, &config)?;
     model.check_data(&files, &config)?;
@@ -79,7 +77,7 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     }
     budget::keep_to_bound(&mut config, &model)?;
     let memory = &mut config.machine.memory;
-    if train.run.memory.is_none() && memory.0 > WHOLE_BYTES {
+    if settings.memory.is_none() && memory.0 > WHOLE_BYTES {
         memory.0 -= memory.0 % WHOLE_BYTES;
     }
     machine::find_rates(&files, &mut config.machine)?;
@@ -95,7 +93,8 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     if before != portion(&config) {
         planned.push(format!("{before} would not fit into {memory}"));
     }
-    let text = text(&config, &args.out, &planned)?;
+    let given = (!args.all).then_some(&settings);
+    let text = text(&config, given, &args.out, &planned)?;
     write_atomic(&files, &args.out, text.as_bytes())?;
     let out = args.out.display();
     planned.push(format!("`highwater train --config {out}` takes it"));
@@ -118,9 +117,7 @@ fn check_out(files: &dyn Files, args: &InitArgs) -> Result<(), Failure> {
     let table = text.as_ref().and_then(|text| text.parse::<Table>().ok());
     let is_setting = |key: &String| {
         key == "version"
-            || SETTINGS
-                .iter()
-                .any(|it| it.path.split('.').next() == Some(key))
+            || places::<Settings>().any(|(path, _)| path.split('.').next() == Some(key))
     };
     let is_settings = table.is_some_and(|table| !table.is_empty() && table.keys().all(is_setting));
     let is_of_run = text.is_some_and(|text| !matches!(seal::open(&text), Ok(None)));
@@ -182,33 +179,37 @@ fn smaller(config: &RunConfig) -> Option<(usize, usize)> {
     }
 }
 
-/// The file: a line on each setting, which is what the flag's help says, and what it is.
-fn text(config: &RunConfig, path: &Path, planned: &[String]) -> Result<String, Failure> {
+/// The file: of each setting its help and its value. Where it is known which were given, only those and the essential
+/// ones, with the first sentence of their help.
+fn text(
+    config: &RunConfig,
+    given: Option<&Settings>,
+    path: &Path,
+    planned: &[String],
+) -> Result<String, Failure> {
     let table = config.to_toml(path)?.parse::<Table>();
     let table = table.map_err(|error| Failure::new(Code::Internal, error))?;
     let table = with_epochs(table, config);
-    let mut lines = vec![
-        format!(
-            "# Settings of a run: `highwater train --config {}` takes them, and flags and --set change them.",
-            path.display()
-        ),
-        "# Each has the flag's words before it. What begins with # is left out, and shows what it may be."
-            .to_owned(),
-    ];
+    let path = path.display();
+    let mut lines = vec![format!("# Settings for `highwater train --config {path}`.")];
+    if given.is_some() {
+        lines.push(
+            "# `highwater init --all` writes the others too; they have their defaults.".to_owned(),
+        );
+    }
+    lines.push("# A line such as #epochs = 3.0 sets nothing: it shows an example.".to_owned());
     lines.extend(planned.iter().map(|line| format!("# {line}")));
     lines.extend([String::new(), format!("version = {}", RunConfig::VERSION)]);
-    let train = TrainArgs::augment_args(clap::Command::new("train"));
-    let help = |flag: &str| {
-        let found = train
-            .get_arguments()
-            .find(|arg| arg.get_long() == Some(flag));
-        let help = found.and_then(clap::Arg::get_help).map(ToString::to_string);
-        let words = help.unwrap_or_default();
-        words.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
     let mut section = "";
-    for setting in SETTINGS.iter().filter(|setting| applies(setting, config)) {
-        let (table_name, name) = setting.path.split_once('.').unwrap_or(("", setting.path));
+    for (path, setting) in shown_places(config, given) {
+        let value = find(&table, path);
+        // The other place of a setting is for other data, and other parameters are for another optimizer.
+        let is_other =
+            Some(path) == setting.also || given.is_some() && setting.is_in("optimizer.method.");
+        if is_other && value.is_none() {
+            continue;
+        }
+        let (table_name, name) = path.split_once('.').unwrap_or(("", path));
         lines.push(String::new());
         if table_name != section {
             lines.push(format!("[{table_name}]"));
@@ -220,12 +221,16 @@ fn text(config: &RunConfig, path: &Path, planned: &[String]) -> Result<String, F
         } else {
             ""
         };
-        lines.push(format!("# {no}{}", help(setting.flag)));
-        lines.push(match find(&table, setting.path) {
-            _ if setting.path == "optimizer.method" => {
+        let help = match given {
+            Some(_) => setting.summary().to_owned(),
+            None => setting.help(),
+        };
+        lines.extend(comment(&format!("{no}{help}")));
+        lines.push(match value {
+            _ if path == "optimizer.method" => {
                 "# By its name, with what it has: method.adamw or method.sgd".to_owned()
             }
-            Some(value) => format!("{name} = {}", shown(setting, value)),
+            Some(value) => format!("{name} = {}", shown(path, value)),
             None => format!("#{name} = {}", setting.example),
         });
     }
@@ -233,25 +238,37 @@ fn text(config: &RunConfig, path: &Path, planned: &[String]) -> Result<String, F
     Ok(lines.join("\n"))
 }
 
-/// Whether a setting means anything to the task.
-fn applies(setting: &Setting, config: &RunConfig) -> bool {
-    const TEXT: [&str; 10] = [
-        "data.eval_data",
-        "model.tokenizer",
-        "model.dropout",
-        "model.lora.",
-        "data.token_dtype",
-        "data.records.",
-        "training.seq",
-        "training.preference.",
-        "output.sample",
-        "output.max_shard_size",
-    ];
-    if config.task.is_text() {
-        !["training.size", "data.skip_bad"].contains(&setting.path)
-    } else {
-        !TEXT.iter().any(|of_text| setting.path.starts_with(of_text))
+/// The places that the file has, table by table.
+fn shown_places(config: &RunConfig, given: Option<&Settings>) -> Vec<Place<Settings>> {
+    let is_shown = |path: &str, setting: &Setting<Settings>| match given {
+        None => true,
+        // With an optimizer come its parameters: the file names it by them.
+        Some(_) if path == "optimizer.method" => false,
+        Some(given) if setting.is_in("optimizer.method.") && given.optimizer.is_some() => true,
+        Some(given) => setting.is_essential || setting.is_given(given),
+    };
+    let is_shown = |&(path, setting): &Place<Settings>| {
+        setting.task.is_none_or(|task| task == config.task) && is_shown(path, setting)
+    };
+    let mut shown: Vec<_> = places::<Settings>().filter(is_shown).collect();
+    let table = |path: &'static str| path.split_once('.').map_or("", |(table, _)| table);
+    let tables: Vec<_> = shown.iter().map(|(path, _)| table(path)).collect();
+    shown.sort_by_key(|(path, _)| tables.iter().position(|name| *name == table(path)));
+    shown
+}
+
+/// Text as lines of a comment.
+fn comment(text: &str) -> Vec<String> {
+    let mut lines = vec!["#".to_owned()];
+    for word in text.split_whitespace() {
+        let at = lines.len() - 1;
+        if lines[at].len() + word.len() < COMMENT_WIDTH {
+            lines[at] = format!("{} {word}", lines[at]);
+        } else {
+            lines.push(format!("# {word}"));
+        }
     }
+    lines
 }
 
 fn find<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
@@ -262,7 +279,7 @@ fn find<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
 }
 
 /// A value as people write it.
-fn shown(setting: &Setting, value: &Value) -> Value {
+fn shown(path: &str, value: &Value) -> Value {
     let size = |bytes: i64| {
         let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         let whole = units
@@ -270,7 +287,7 @@ fn shown(setting: &Setting, value: &Value) -> Value {
             .find(|&(unit, _)| bytes > 0 && bytes % unit == 0);
         whole.map(|(unit, name)| format!("{}{name}", bytes / unit))
     };
-    let text = match (setting.path, value) {
+    let text = match (path, value) {
         (
             "machine.memory"
             | "machine.device_memory"
@@ -294,20 +311,25 @@ fn shown(setting: &Setting, value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::table;
     use crate::commands::{Cli, Command};
-    use crate::settings::table;
     use clap::Parser;
     use highwater_memory::files::MemoryFiles;
 
     const FILE: &str = "/config.toml";
 
-    fn resolved(files: &MemoryFiles, line: &str) -> RunConfig {
+    fn settings(files: &MemoryFiles, line: &str) -> Settings {
         let words = ["highwater", "train"].into_iter();
         let words = words.chain(line.split_whitespace());
         let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("not train")
         };
-        resolve::train(files, &args).unwrap().config
+        args.run.complete(files).unwrap()
+    }
+
+    fn resolved(files: &MemoryFiles, line: &str) -> RunConfig {
+        let settings = settings(files, line);
+        resolve::train(files, &settings).unwrap().config
     }
 
     fn write(files: &MemoryFiles, path: &str, text: &str) {
@@ -352,23 +374,35 @@ mod tests {
             "--epochs 3 --warmup 5 --eval-every 7 --sample hello --sample you",
         ] {
             let config = resolved(&files, line);
-            let text = text(&config, Path::new(FILE), &["planned".to_owned()]).unwrap();
-            write(&files, FILE, &text);
-            assert_eq!(resolved(&files, "--config /config.toml"), config, "{text}");
+            let given = settings(&files, line);
+            let of =
+                |given| text(&config, given, Path::new(FILE), &["planned".to_owned()]).unwrap();
+            let (short, text) = (of(Some(&given)), of(None));
+            assert!(
+                3 * short.lines().count() < 2 * text.lines().count(),
+                "{short}"
+            );
+            for text in [&short, &text] {
+                write(&files, FILE, text);
+                assert_eq!(resolved(&files, "--config /config.toml"), config, "{text}");
+            }
             for left_out in left_out(&text) {
                 let table: Table = left_out.parse().unwrap_or_else(|_| panic!("{left_out}"));
                 for (key, value) in &table {
-                    let taken = table::take(&mut TrainArgs::default(), key, value);
-                    taken.unwrap_or_else(|wrong| panic!("{left_out}: {}", wrong.text()));
+                    let taken = table::take(&mut Settings::default(), key, value);
+                    taken.unwrap_or_else(|wrong| panic!("{left_out}: {}", wrong.text));
                 }
             }
             let after = text.split("version = 2").nth(1).unwrap();
             for part in after.trim().split("\n\n") {
-                let mut lines = part.lines().skip_while(|line| line.starts_with('['));
-                let comment = lines.next().unwrap();
-                assert!(comment.starts_with("# ") && comment.len() > 10, "{part}");
-                assert!(!comment.contains("  "), "{part}");
-                assert_eq!(lines.count(), 1, "{part}");
+                let lines = part.lines().skip_while(|line| line.starts_with('['));
+                let is_comment = |line: &&str| line.starts_with("# ");
+                let comment: Vec<_> = lines.clone().take_while(is_comment).collect();
+                assert!(comment.concat().len() > 8, "{part}");
+                assert!(comment.iter().all(|line| line.len() <= 100), "{part}");
+                let is_of_optimizer = part.contains("method.adamw or");
+                let settings = usize::from(!is_of_optimizer);
+                assert_eq!(lines.count() - comment.len(), settings, "{part}");
             }
         }
     }

@@ -28,30 +28,30 @@ use crate::terminal::signals::end_tidily;
 /// `merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
-    /// The folder of a run that trained adapters, or a folder of adapters in PEFT's files
+    /// Folder of a LoRA run, or of adapters in PEFT's format
     pub dir: PathBuf,
 
     /// Which model of a run.
     #[command(flatten)]
     pub which: Which,
 
-    /// The model that they were trained for [default: the run's, or the one that the adapters name]
+    /// Folder of the base model [default: the one that the run or the adapters name]
     #[arg(long, value_name = "FOLDER")]
     pub model: Option<PathBuf>,
 
-    /// The new folder, which transformers loads
+    /// New folder for the merged model
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 
-    /// Bytes of weights in each of its files, at most [default: 50GB]
+    /// Maximum size of a weight file [default: 50GB]
     #[arg(long, value_name = "SIZE")]
     pub max_shard_size: Option<Bytes>,
 
-    /// Element type of the merged weights [default: each keeps the one that it has in the model's files]
+    /// Data type of the merged weights [default: that of each weight in the base model]
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<MergedDtype>,
 
-    /// Memory for the whole process [default: what it needs, which is little: weights are read in pieces]
+    /// Memory budget of the whole process [default: the minimum, which is small: weights are read in pieces]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 }

@@ -5,15 +5,13 @@ use highwater::nn::LoraOptions;
 use highwater::op::WeightFormat;
 use serde::{Deserialize, Serialize};
 
-use super::error::SettingsError;
-
 /// How frozen weights are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
-    /// The 16 numbers of NF4, in blocks of 64.
+    /// 4-bit NormalFloat in blocks of 64: 4.5 bits per weight.
     Nf4,
-    /// Steps of 1/127, in blocks of 64.
+    /// 8-bit integers in blocks of 64: 8.5 bits per weight.
     Int8,
 }
 
@@ -61,35 +59,5 @@ impl LoraConfig {
             use_rslora: self.rs,
             use_dora: self.dora,
         }
-    }
-
-    /// That they are possible.
-    ///
-    /// # Errors
-    /// [`SettingsError`] for the first that is not.
-    pub fn validate(&self) -> Result<(), SettingsError> {
-        let range = |setting, value: String, expected: &str| SettingsError::Range {
-            setting,
-            value,
-            expected: expected.to_owned(),
-        };
-        if !(1..=1 << 14).contains(&self.rank) {
-            return Err(range("lora", self.rank.to_string(), "1 to 16384"));
-        }
-        if !(self.alpha > 0.0 && self.alpha <= 1e6) {
-            return Err(range(
-                "lora-alpha",
-                self.alpha.to_string(),
-                "a number above 0, at most 1e6",
-            ));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(range(
-                "lora-dropout",
-                self.dropout.to_string(),
-                "a number from 0 to below 1",
-            ));
-        }
-        Ok(())
     }
 }

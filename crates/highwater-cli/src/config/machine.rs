@@ -38,7 +38,7 @@ pub struct MachineConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forbid {
-    /// Writing to the disk while training: what is trained stays in memory.
+    /// No writes to disk during training: only frozen weights are offloaded.
     DiskWrites,
 }
 
@@ -46,10 +46,10 @@ pub enum Forbid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// What has to be, to keep to the budget at the least cost.
+    /// Those that do not fit the budget, at the least cost.
     Auto,
-    /// Nothing.
+    /// None.
     Keep,
-    /// Whatever can be.
+    /// All that can be recomputed.
     Recompute,
 }

@@ -13,12 +13,12 @@ use super::range::require;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// All of it.
+    /// Single precision.
     #[default]
     F32,
-    /// Products read and write `bf16`, as under `torch.autocast`.
+    /// bfloat16.
     Bf16,
-    /// Products read and write `fp16`, and the loss is scaled so that small gradients do not vanish.
+    /// float16, with loss scaling.
     Fp16,
 }
 
@@ -51,11 +51,11 @@ impl Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Master {
-    /// What an `f32` has beyond the weight: 2 bytes more.
+    /// In 2 more bytes per weight: the bits that f32 has beyond bf16 (bf16 only).
     Split,
-    /// The weight in `f32`: 4 bytes more.
+    /// In a copy of the weights in f32: 4 more bytes per weight.
     F32,
-    /// The weight itself, rounded by chance.
+    /// Nowhere: updates are rounded stochastically (bf16 only).
     Stochastic,
 }
 
@@ -97,10 +97,10 @@ impl Master {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Moments {
-    /// In `f32`.
+    /// 4 bytes per moment.
     #[default]
     F32,
-    /// In a byte each, with a scale for each 256.
+    /// 1 byte per moment, with a scale for each block of 256.
     Int8,
 }
 

@@ -5,14 +5,17 @@ use highwater_models::preference::DpoLoss;
 use serde::{Deserialize, Serialize};
 
 use super::error::SettingsError;
+use super::range::require;
 
 /// How to learn from pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreferenceMethod {
-    /// Direct preference optimisation.
+    /// Direct preference optimization. The reference is the model without its adapters, or without --lora a
+    /// frozen copy of it.
     Dpo,
-    /// Odds-ratio preference optimisation; likelihoods are of the answers, as in the paper (TRL's also count the prompt).
+    /// Odds-ratio preference optimization, without a reference model. Likelihoods are of the answers alone, as in the
+    /// paper (TRL includes the prompt).
     Orpo,
 }
 
@@ -38,18 +41,17 @@ fn is_sigmoid(loss: &DpoLoss) -> bool {
 }
 
 impl PreferenceConfig {
-    /// Checks the range.
+    /// Checks the label smoothing, which depends on the loss.
     ///
     /// # Errors
     /// [`SettingsError::Range`].
     pub fn validate(&self) -> Result<(), SettingsError> {
-        crate::config::range::positive("beta", self.beta, 1e6)?;
         let Some(smoothing) = self.label_smoothing else {
             return Ok(());
         };
         let least = self.dpo_loss == DpoLoss::ExoPair;
         let is_good = (0.0..0.5).contains(&smoothing) && !(least && smoothing <= 0.0);
-        crate::config::range::require(is_good, "label-smoothing", &smoothing, || {
+        require(is_good, "label-smoothing", &smoothing, || {
             let from = if least { "above 0" } else { "from 0" };
             format!("a number {from} to below 0.5")
         })

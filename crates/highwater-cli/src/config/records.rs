@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossOn {
-    /// What the assistant says, and completions.
+    /// Assistant turns and completions.
     #[default]
     Assistant,
-    /// All of it.
+    /// All tokens.
     All,
 }
 

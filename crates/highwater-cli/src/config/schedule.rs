@@ -14,14 +14,13 @@ const WSD_DECAY: f64 = 0.2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// Half a cosine, down to a tenth of the peak.
+    /// Half a cosine, down to 10% of the peak.
     Cosine,
-    /// A straight line, down to zero behind the last step.
+    /// Linear, down to zero after the last step.
     Linear,
-    /// As it is.
+    /// Constant.
     Constant,
-    /// As it is for four fifths of the run, then down to zero behind the last step by `1 - sqrt` (warmup, stable,
-    /// decay: Hägele et al. 2024).
+    /// Constant for 80% of the run, then down to zero as 1 - sqrt (warmup-stable-decay, Hägele et al. 2024).
     Wsd,
 }
 

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
-    /// To go on with text.
+    /// Predict the next token.
     #[default]
     TextGeneration,
-    /// To tell the classes of pictures.
+    /// Predict the class of an image.
     ImageClassification,
 }
 

@@ -183,12 +183,12 @@ fn check_tokenizer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::RunArgs;
+    use crate::args::Settings;
     use crate::settings::resolve;
     use crate::settings::resolve::Resolved;
     use highwater_memory::files::MemoryFiles;
 
-    fn open(args: &RunArgs) -> Result<(TextData, Batches), Failure> {
+    fn open(args: &Settings) -> Result<(TextData, Batches), Failure> {
         let files: Arc<dyn Files> = Arc::new(MemoryFiles::new());
         let Resolved { config, model, .. } = resolve::run(&*files, args)?;
         let data = TextData::open(&files, &config, model.text()?, Path::new("/tokens.bin"))?;
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_guide_is_enough_for_the_default_run() {
-        let (data, batches) = open(&RunArgs::default()).unwrap();
+        let (data, batches) = open(&Settings::default()).unwrap();
         assert_eq!(data.train.end, data.held_out.start);
         assert_eq!(data.held_out.end, GUIDE.len() as u64);
         assert!(batches.per_epoch() >= 5, "{}", batches.per_epoch());
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_model_of_many_tokens_needs_its_tokenizer_for_text() {
-        let args = RunArgs {
+        let args = Settings {
             model: Some("gpt2".to_owned()),
             memory: Some(highwater_memory::Bytes::GIB),
-            ..RunArgs::default()
+            ..Settings::default()
         };
         let failure = open(&args).unwrap_err().to_string();
         assert!(failure.contains("--tokenizer"), "{failure}");

@@ -12,13 +12,13 @@ use super::source_lines::without_lines;
 /// The table of exit codes, for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
   0         done
-  1         a mistake in the program itself
-  2         wrong usage, or a model or setting that is not possible
-  3         the memory budget is below the least that would do
+  1         a bug in this program
+  2         wrong usage, or an unsupported model or setting
+  3         the memory budget is below the minimum
   4         a file or data cannot be read or written, or is damaged
-  5         the loss became infinite or not a number
+  5         the loss became NaN or infinite
   129, 130, 143
-            stopped by SIGHUP, SIGINT or SIGTERM; the state was saved, unless it was stopped twice";
+            stopped by SIGHUP, SIGINT or SIGTERM. The state was saved, unless the signal came twice";
 
 /// Why the program ends without having done what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

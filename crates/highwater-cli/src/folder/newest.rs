@@ -25,7 +25,7 @@ pub enum Newest {
 /// Which model of a run is asked for. Not a doc comment for people: clap shows the field's.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Take the state of the run that did best on what is held out, instead of the newest one
+    /// Use the run's state with the lowest validation loss, instead of the newest one
     #[arg(long)]
     pub best: bool,
 }

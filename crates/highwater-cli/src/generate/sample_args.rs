@@ -21,45 +21,43 @@ pub struct SampleArgs {
     #[command(flatten)]
     pub which: Which,
 
-    /// A Hugging Face model folder instead
+    /// A Hugging Face model folder, instead of a run
     #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
     pub model: Option<PathBuf>,
 
-    /// How freely to choose: 0 takes the likeliest token always [default: what generation_config.json says,
-    /// otherwise 0.8]
+    /// Sampling temperature. 0 always takes the most likely token [default: from generation_config.json, otherwise
+    /// 0.8]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
 
-    /// Draw from so many of the likeliest tokens only; 0 for all [default: what generation_config.json says,
-    /// otherwise all]
+    /// Sample from the N most likely tokens; 0 for all [default: from generation_config.json, otherwise all]
     #[arg(long, value_name = "N")]
     pub top_k: Option<u32>,
 
-    /// Draw from the fewest of the likeliest tokens only that have this share together [default: what
-    /// generation_config.json says, otherwise 1]
-    #[arg(long, value_name = "SHARE")]
+    /// Sample from the most likely tokens whose probabilities add up to P (nucleus sampling) [default: from
+    /// generation_config.json, otherwise 1]
+    #[arg(long, value_name = "P")]
     pub top_p: Option<f64>,
 
-    /// Draw from tokens only that are at least so likely, as a share of the likeliest [default: what
-    /// generation_config.json says, otherwise 0]
-    #[arg(long, value_name = "SHARE")]
+    /// Sample from tokens with at least P times the probability of the most likely one [default: from
+    /// generation_config.json, otherwise 0]
+    #[arg(long, value_name = "P")]
     pub min_p: Option<f64>,
 
-    /// Above 1, tokens become less likely that the text has already [default: what generation_config.json says,
-    /// otherwise 1]
+    /// Repetition penalty: above 1, tokens that the text already has become less likely [default: from
+    /// generation_config.json, otherwise 1]
     #[arg(long, value_name = "X")]
     pub repetition_penalty: Option<f64>,
 
-    /// End before this text; may be given several times [default: what generation_config.json says, otherwise
-    /// nowhere]
+    /// Stop before this text. May be repeated [default: from generation_config.json, otherwise none]
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
 
-    /// Seed of the choice
+    /// Seed of sampling
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
-    /// Memory for the whole process [default: what the run had]
+    /// Memory budget of the whole process [default: the run's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 

@@ -355,7 +355,7 @@ fn now() -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::RunArgs;
+    use crate::args::Settings;
     use crate::settings::resolve;
     use highwater_memory::DiskFiles;
     use highwater_memory::files::{Operation, ScriptedFiles};
@@ -364,7 +364,7 @@ mod tests {
     fn survey(root: &Path, cache: &Path, later: i128) -> (Vec<String>, usize) {
         let files = ScriptedFiles::new(Arc::new(DiskFiles), None);
         let layout = Layout::find(&DiskFiles, root).unwrap();
-        let machine = resolve::run(&DiskFiles, &RunArgs::default()).unwrap();
+        let machine = resolve::run(&DiskFiles, &Settings::default()).unwrap();
         let machine = machine.config.machine;
         let found = Survey::of(
             &files,

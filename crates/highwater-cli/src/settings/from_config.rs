@@ -1,81 +1,73 @@
-//! `--config` and `--set`, as flags: from settings, all of them or some, back to what a command line says.
+//! `--config` and `--set`: files of settings, all of them or some, under what flags say.
 
 use std::path::Path;
 
 use highwater_memory::Files;
-use toml::Table;
+use toml::Table as TomlTable;
 use toml::de::{DeTable, DeValue};
 
-use super::table::{self, take};
-use super::values::Problem;
-use crate::args::{Assignment, LoraArgs, PreferenceArgs, RecordsArgs, RunArgs, TrainArgs};
+use crate::args::table::{Table, take};
+use crate::args::{Assignment, RunArgs, Settings, Subset};
 use crate::config::{RunConfig, SettingsError, Task, seal};
 use crate::error::Failure;
 
 /// What a file of settings says.
-struct Filed {
-    /// As flags.
-    args: TrainArgs,
+pub(super) struct Filed {
+    pub(super) settings: Settings,
     /// Whether a run wrote it, so that what it does not name it does without.
     is_of_run: bool,
 }
 
-impl TrainArgs {
-    /// The same, with what `--set` and the file of `--config` say as flags. What the command line says goes before
-    /// the file.
+impl<S: Subset> RunArgs<S> {
+    /// What flags, `--set` and the file of `--config` say. What the command line says goes before the file.
     ///
     /// # Errors
     /// [`Failure`] for a file that cannot be read, settings that there are not, and such as are said twice.
-    pub fn complete(&self, files: &dyn Files) -> Result<Self, Failure> {
-        let mut args = self.clone();
-        let (config, set) = (args.run.config.take(), std::mem::take(&mut args.run.set));
-        for assignment in &set {
-            assignment.take(&mut args)?;
+    pub fn complete(&self, files: &dyn Files) -> Result<Settings, Failure> {
+        let mut settings = self.flags.0.clone();
+        for assignment in &self.set {
+            assignment.take(&mut settings)?;
         }
-        if let Some(path) = &config {
-            args.fill(&Filed::read(files, path)?);
+        if let Some(path) = &self.config {
+            let filed = Filed::read(files, path)?;
+            let left = left_behind(&settings, &filed);
+            settings.fill(&filed.settings, |setting| {
+                left.iter().any(|name| setting.is_in(name))
+            });
         }
-        Ok(args)
-    }
-
-    fn fill(&mut self, filed: &Filed) {
-        self.run.fill(&filed.args.run, filed.is_of_run);
-        let (output, filed) = (&mut self.output, &filed.args.output);
-        or(&mut output.save_every, filed.save_every.as_ref());
-        or(&mut output.keep, filed.keep.as_ref());
-        or(&mut output.eval_every, filed.eval_every.as_ref());
-        or(&mut output.sample, filed.sample.as_ref());
-        or(&mut output.max_shard_size, filed.max_shard_size.as_ref());
-        or(&mut output.tensorboard, filed.tensorboard.as_ref());
+        Ok(settings)
     }
 }
 
 impl Filed {
     /// Reads a `config.toml` to begin a run with, which people may have written or changed: any of the settings.
-    fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
+    pub(super) fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
         let failed = |problem: String| SettingsError::Toml {
             path: path.to_owned(),
             problem,
         };
         let text = RunConfig::text(files, path)?;
-        let parsed = text.parse::<Table>();
+        let parsed = text.parse::<TomlTable>();
         let mut table = parsed.map_err(|error| failed(error.to_string().trim_end().to_owned()))?;
         RunConfig::check_version(table.remove("version").as_ref()).map_err(failed)?;
         // What that run began with is no setting of another.
         table.remove("origin");
-        let mut args = TrainArgs::default();
+        let mut settings = Settings::default();
         for (key, value) in &table {
-            table::take(&mut args, key, value).map_err(|wrong| {
+            take(&mut settings, key, value).map_err(|wrong| {
                 let place = place(&text, &wrong.path);
-                failed(format!("{place}{}", wrong.text()))
+                failed(format!("{place}{}", wrong.text))
             })?;
         }
         let is_of_run = !matches!(seal::open(&text), Ok(None));
         if is_of_run {
             // Runs of earlier releases say nothing of it where they did not clip.
-            args.run.clip.get_or_insert(0.0);
+            settings.clip.get_or_insert(0.0);
         }
-        Ok(Self { args, is_of_run })
+        Ok(Self {
+            settings,
+            is_of_run,
+        })
     }
 }
 
@@ -99,135 +91,64 @@ fn place(text: &str, path: &str) -> String {
     find().unwrap_or_default()
 }
 
-impl RunArgs {
-    /// Takes from a file whatever no flag says. What belongs to the model, the optimizer or the data of the file stays
-    /// behind where a flag names another; a file of a run names them all.
-    fn fill(&mut self, filed: &Self, is_of_run: bool) {
-        let names_model = |args: &Self| args.model.is_some() || args.init_from.is_some();
-        let is_other_model = names_model(self) && (is_of_run || names_model(filed));
-        if !is_other_model {
-            or(&mut self.model, filed.model.as_ref());
-            or(&mut self.init_from, filed.init_from.as_ref());
-            or(&mut self.task, filed.task.as_ref());
-            or(&mut self.tokenizer, filed.tokenizer.as_ref());
-        }
-        // What the other task has no flag for stays behind.
-        let is_text = filed.task.is_none_or(|task| task == Task::TextGeneration);
-        let names_data = is_of_run || filed.data.is_some();
-        if self.data.is_none() || !names_data {
-            or(&mut self.data, filed.data.as_ref());
-            if is_text {
-                or(&mut self.token_dtype, filed.token_dtype.as_ref());
-            }
-            or(&mut self.held_out, filed.held_out.as_ref());
-            or(&mut self.skip_bad, filed.skip_bad.as_ref());
-            or(&mut self.eval_data, filed.eval_data.as_ref());
-        }
-        if !names_data || same(self.data.as_deref(), filed.data.as_deref()) {
-            self.records.fill(&filed.records);
-            self.preference.fill(&filed.preference);
-        }
-        or(&mut self.order, filed.order.as_ref());
-        or(&mut self.dropout, filed.dropout.as_ref());
-        self.lora.fill(&filed.lora);
-        or(&mut self.batch, filed.batch.as_ref());
-        if is_text {
-            or(&mut self.seq, filed.seq.as_ref());
-        }
-        or(&mut self.size, filed.size.as_ref());
-        or(&mut self.accumulate, filed.accumulate.as_ref());
-        or(&mut self.precision, filed.precision.as_ref());
-        or(&mut self.seed, filed.seed.as_ref());
-        or(&mut self.memory, filed.memory.as_ref());
-        or(&mut self.policy, filed.policy.as_ref());
-        or(&mut self.threads, filed.threads.as_ref());
-        or(&mut self.device_memory, filed.device_memory.as_ref());
-        or(&mut self.host_memory, filed.host_memory.as_ref());
-        or(&mut self.disk, filed.disk.as_ref());
-        or(&mut self.forbid, filed.forbid.as_ref());
-        self.fill_optimizer(filed);
-    }
-
-    fn fill_optimizer(&mut self, filed: &Self) {
-        // Rates of one optimizer mean nothing to another.
-        if no_other(self.optimizer.as_ref(), filed.optimizer.as_ref()) {
-            or(&mut self.optimizer, filed.optimizer.as_ref());
-            or(&mut self.lr, filed.lr.as_ref());
-            or(&mut self.weight_decay, filed.weight_decay.as_ref());
-            or(&mut self.beta1, filed.beta1.as_ref());
-            or(&mut self.beta2, filed.beta2.as_ref());
-            or(&mut self.eps, filed.eps.as_ref());
-            or(&mut self.momentum, filed.momentum.as_ref());
-        }
-        let length = |args: &Self| {
-            let said = args.steps.is_some() || args.epochs.is_some();
-            said.then_some((args.steps, args.epochs))
-        };
-        let (own, file) = (length(self), length(filed));
-        if no_other(own.as_ref(), file.as_ref()) {
-            or(&mut self.warmup, filed.warmup.as_ref());
-        }
-        if own.is_none() {
-            (self.steps, self.epochs) = (filed.steps, filed.epochs);
-        }
-        or(&mut self.schedule, filed.schedule.as_ref());
-        or(&mut self.decay, filed.decay.as_ref());
-        or(&mut self.clip, filed.clip.as_ref());
-        or(&mut self.master, filed.master.as_ref());
-        or(&mut self.moments, filed.moments.as_ref());
-    }
+/// The settings of a file that are left behind, each by its flag or the table that it is in: they belong to the
+/// model, the data, the optimizer or another choice of the file, in whose stead a flag names another.
+fn left_behind(own: &Settings, filed: &Filed) -> Vec<&'static str> {
+    let (is_of_run, filed) = (filed.is_of_run, &filed.settings);
+    let names_model = |of: &Settings| of.model.is_some() || of.init_from.is_some();
+    // A file of a run names its data even where that is the built-in guide.
+    let names_data = is_of_run || filed.data.is_some();
+    let is_other_data = own.data.is_some() && names_data;
+    let is_text = filed.task.is_none_or(|task| task == Task::TextGeneration);
+    let is_other_method = is_other(own.preference.as_ref(), filed.preference.as_ref());
+    let is_new_method = own.preference.is_some() && filed.preference.is_none();
+    let length = |of: &Settings| {
+        let is_said = of.steps.is_some() || of.epochs.is_some();
+        is_said.then_some((of.steps, of.epochs))
+    };
+    let left: [(bool, &[&'static str]); 10] = [
+        (
+            names_model(own) && (is_of_run || names_model(filed)),
+            &["model", "init-from", "task", "tokenizer"],
+        ),
+        (
+            is_other_data,
+            &["data", "eval-data", "held-out", "token-dtype", "skip-bad"],
+        ),
+        (
+            is_other_data && !same(own.data.as_deref(), filed.data.as_deref()),
+            &["data.records.", "training.preference.", "label-smoothing"],
+        ),
+        // Files of images say them too, and no flag of images does.
+        (!is_text, &["token-dtype", "seq"]),
+        (is_other_method, &["beta"]),
+        (
+            is_other_method
+                || is_new_method
+                || is_other(own.dpo_loss.as_ref(), filed.dpo_loss.as_ref()),
+            &["dpo-loss", "label-smoothing"],
+        ),
+        (
+            is_other(own.lora.as_ref(), filed.lora.as_ref()),
+            &["lora-alpha"],
+        ),
+        (
+            is_other(own.optimizer.as_ref(), filed.optimizer.as_ref()),
+            &["optimizer.method.", "lr", "weight-decay"],
+        ),
+        (
+            is_other(length(own).as_ref(), length(filed).as_ref()),
+            &["warmup"],
+        ),
+        (length(own).is_some(), &["steps", "epochs"]),
+    ];
+    let left = left.into_iter().filter(|(is_left, _)| *is_left);
+    left.flat_map(|(_, names)| names).copied().collect()
 }
 
-impl RecordsArgs {
-    fn fill(&mut self, filed: &Self) {
-        or(&mut self.loss_on, filed.loss_on.as_ref());
-        or(&mut self.chat_template, filed.chat_template.as_ref());
-        or(&mut self.no_packing, filed.no_packing.as_ref());
-        or(&mut self.map, filed.map.as_ref());
-    }
-}
-
-impl PreferenceArgs {
-    fn fill(&mut self, filed: &Self) {
-        // What belongs to a method or a loss means nothing to another.
-        if no_other(self.preference.as_ref(), filed.preference.as_ref()) {
-            or(&mut self.beta, filed.beta.as_ref());
-            // Nor does label smoothing of what is no pair.
-            let is_alike = self.preference.is_none() || filed.preference.is_some();
-            if is_alike && no_other(self.dpo_loss.as_ref(), filed.dpo_loss.as_ref()) {
-                or(&mut self.label_smoothing, filed.label_smoothing.as_ref());
-                or(&mut self.dpo_loss, filed.dpo_loss.as_ref());
-            }
-        }
-        or(&mut self.preference, filed.preference.as_ref());
-    }
-}
-
-impl LoraArgs {
-    fn fill(&mut self, filed: &Self) {
-        // What is multiplied by belongs to the rank.
-        if no_other(self.lora.as_ref(), filed.lora.as_ref()) {
-            or(&mut self.lora_alpha, filed.lora_alpha.as_ref());
-        }
-        or(&mut self.lora, filed.lora.as_ref());
-        or(&mut self.lora_dropout, filed.lora_dropout.as_ref());
-        or(&mut self.lora_targets, filed.lora_targets.as_ref());
-        or(&mut self.lora_rs, filed.lora_rs.as_ref());
-        or(&mut self.lora_dora, filed.lora_dora.as_ref());
-        or(&mut self.quantize, filed.quantize.as_ref());
-    }
-}
-
-/// Sets what is not set.
-fn or<T: Clone>(flag: &mut Option<T>, filed: Option<&T>) {
-    if flag.is_none() {
-        *flag = filed.cloned();
-    }
-}
-
-/// Whether a flag names nothing else than the file.
-fn no_other<T: PartialEq>(flag: Option<&T>, filed: Option<&T>) -> bool {
-    flag.is_none() || filed.is_none() || flag == filed
+/// Whether a flag names something else than the file.
+fn is_other<T: PartialEq>(flag: Option<&T>, filed: Option<&T>) -> bool {
+    flag.is_some() && filed.is_some() && flag != filed
 }
 
 /// Whether two paths are of one file, or there is none.
@@ -241,19 +162,18 @@ impl Assignment {
     ///
     /// # Errors
     /// [`Failure`] for a setting that there is not, that is no such value, or that is said otherwise already.
-    pub fn take(&self, args: &mut TrainArgs) -> Result<(), Failure> {
+    pub fn take(&self, settings: &mut Settings) -> Result<(), Failure> {
         let failed = |why: String| Failure::usage(format!("--set {}: {why}", self.text));
         if self.path == "model.source" || self.path.starts_with("model.source.") {
             let why = "another model is another run".to_owned();
             return Err(failed(why).hint("say --model PRESET or --model FOLDER"));
         }
-        take(args, &self.path, &self.value).map_err(|wrong| {
-            let failure = failed(wrong.text());
-            match wrong.problem {
-                Problem::Twice => failure.hint("say it once"),
-                Problem::Unknown | Problem::Value(_) => failure
-                    .hint("`highwater init` writes a file with all settings, and what each is"),
-            }
+        take(settings, &self.path, &self.value).map_err(|wrong| {
+            failed(wrong.text).hint(if wrong.is_twice {
+                "say it once"
+            } else {
+                "`highwater init --all` writes a file with all settings, and what each is"
+            })
         })
     }
 }
@@ -275,7 +195,7 @@ mod tests {
         let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("not train")
         };
-        resolve::train(files, &args).map(|resolved| resolved.config)
+        resolve::train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
     }
 
     #[test]

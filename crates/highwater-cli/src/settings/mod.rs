@@ -4,6 +4,7 @@ pub(crate) mod epochs;
 mod from_config;
 pub(crate) mod inputs;
 pub mod resolve;
-pub(crate) mod table;
 mod validate;
-mod values;
+
+#[cfg(test)]
+mod table_tests;

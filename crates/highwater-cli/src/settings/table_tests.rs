@@ -1,13 +1,15 @@
-use super::*;
+use crate::args::Settings;
+use crate::args::table::{Table as _, places, take, within};
 use crate::commands::{Cli, Command};
 use crate::config::{Method, RunConfig};
 use crate::error::Failure;
-use crate::settings::resolve;
-use clap::{CommandFactory, Parser};
+use crate::folder::RunDir;
+use crate::settings::resolve::{self, Resolved};
+use clap::Parser;
 use highwater_memory::Files;
 use highwater_memory::files::MemoryFiles;
 use std::path::Path;
-use toml::Table;
+use toml::{Table, Value};
 
 const FILE: &str = "/config.toml";
 
@@ -16,7 +18,7 @@ fn settings(files: &MemoryFiles, words: &[&str]) -> Result<RunConfig, Failure> {
     let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
         panic!("not train")
     };
-    resolve::train(files, &args).map(|resolved| resolved.config)
+    resolve::train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
 }
 
 fn of_line(files: &MemoryFiles, line: &str) -> RunConfig {
@@ -43,7 +45,9 @@ fn leaves(table: &Table, path: &str, found: &mut Vec<(String, Value)>) {
             format!("{path}.{key}")
         };
         match value {
-            Value::Table(table) if !within(&path).is_empty() => leaves(table, &path, found),
+            Value::Table(table) if !within::<Settings>(&path).is_empty() => {
+                leaves(table, &path, found);
+            }
             value => found.push((path, value.clone())),
         }
     }
@@ -65,19 +69,15 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
         leaves(&table, "", &mut found);
         for (path, value) in found {
             if path != "version" {
-                take(&mut TrainArgs::default(), &path, &value).unwrap();
+                take(&mut Settings::default(), &path, &value).unwrap();
                 used.push(path);
             }
         }
     }
-    let command = Cli::command();
-    let train = command.find_subcommand("train").unwrap();
-    for setting in SETTINGS {
-        let has = |arg: &clap::Arg| arg.get_long() == Some(setting.flag);
-        assert!(train.get_arguments().any(has), "{}", setting.flag);
+    for (path, _) in places::<Settings>() {
         // A task other than text, images and other files are not in those lines; epochs are steps in a run's settings.
-        let is_used = used.iter().any(|path| path == setting.path)
-            || !within(setting.path).is_empty()
+        let is_used = used.iter().any(|used| used == path)
+            || !within::<Settings>(path).is_empty()
             || [
                 "task",
                 "training.size",
@@ -86,8 +86,124 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
                 "data.eval_data",
                 "data.token_dtype",
             ]
-            .contains(&setting.path);
-        assert!(is_used, "{}", setting.path);
+            .contains(&path);
+        assert!(is_used, "{path}");
+    }
+}
+
+fn of_words(words: &[String]) -> Settings {
+    let start = ["highwater", "train"].map(str::to_owned);
+    let words = start.into_iter().chain(words.iter().cloned());
+    let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("not train")
+    };
+    args.run.complete(&MemoryFiles::new()).unwrap()
+}
+
+/// The words of a flag that says the same as a value of a file.
+fn words_of(flag: &str, value: &Value) -> Vec<String> {
+    let flag = format!("--{flag}");
+    match value {
+        Value::Boolean(_) => vec![flag],
+        Value::Array(each) => {
+            let words = each.iter().flat_map(|value| [flag.clone(), text_of(value)]);
+            words.collect()
+        }
+        Value::Table(table) => {
+            let each = table.iter();
+            let words = each.flat_map(|(key, it)| [flag.clone(), format!("{key}={}", text_of(it))]);
+            words.collect()
+        }
+        value => vec![flag, text_of(value)],
+    }
+}
+
+fn text_of(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[test]
+fn every_setting_is_the_same_by_its_place_and_by_its_flag() {
+    for (path, setting) in places::<Settings>() {
+        let example = setting.example;
+        assert!(!example.is_empty(), "{path} has no example");
+        let value = format!("x = {example}").parse::<Table>().unwrap()["x"].clone();
+        // Parameters of an optimizer stand under its name, which a flag leaves to another.
+        let method = path.strip_prefix("optimizer.method.");
+        let method = method.and_then(|rest| rest.split_once('.'));
+        let mut words = words_of(setting.flag, &value);
+        words.extend(method.map(|(name, _)| format!("--optimizer={name}")));
+        let by_flag = of_words(&words);
+        assert!(setting.is_given(&by_flag), "{words:?}");
+        if path != "model.source" {
+            let set = ["--set".to_owned(), format!("{path}={example}")];
+            assert_eq!(of_words(&set), by_flag, "{path}");
+        }
+        let mut filed = Settings::default();
+        take(&mut filed, path, &value).unwrap();
+        assert_eq!(filed, by_flag, "{path}");
+        let mut filled = Settings::default();
+        filled.fill(&by_flag, |_| false);
+        assert_eq!(filled, by_flag, "{path}");
+        assert!(!setting.help().is_empty());
+    }
+}
+
+#[test]
+fn values_out_of_bounds_are_refused_with_the_name_of_their_flag() {
+    let mut bounded = Vec::new();
+    let integers = [-1, 0, 2_000_000_000].map(Value::Integer);
+    let floats = [1e300, f64::NAN].map(Value::Float);
+    for setting in Settings::table() {
+        for value in integers.iter().chain(&floats) {
+            let mut settings = Settings::default();
+            if take(&mut settings, setting.path, value).is_err() {
+                continue;
+            }
+            if let Err(error) = settings.check() {
+                let expected = format!("`{}` is ", setting.flag);
+                assert!(error.to_string().starts_with(&expected), "{error}");
+                bounded.push(setting.flag);
+            }
+        }
+    }
+    bounded.dedup();
+    let expected = "held-out lora lora-alpha lora-dropout beta steps epochs batch size accumulate dropout \
+                    label-smoothing lr beta1 beta2 eps momentum weight-decay clip device-memory host-memory threads \
+                    save-every keep eval-every";
+    assert_eq!(bounded.join(" "), expected);
+}
+
+#[test]
+fn what_resume_may_change_it_changes() {
+    let (files, dir) = (highwater_memory::DiskFiles, tempfile::tempdir().unwrap());
+    let Resolved { config, model, .. } = resolve::run(&files, &Settings::default()).unwrap();
+    let run = RunDir::create(&files, dir.path(), false, &[]).unwrap();
+    config.write(&files, &run.config()).unwrap();
+    std::fs::write(run.model(), model.to_json()).unwrap();
+    for setting in Settings::table()
+        .iter()
+        .filter(|setting| setting.can_change)
+    {
+        let value = format!("x = {}", setting.example).parse::<Table>().unwrap()["x"].clone();
+        // Defaults are not examples of a change.
+        let value = match setting.flag {
+            "save-every" | "keep" => Value::Integer(9),
+            "host-memory" | "device-memory" => Value::String("9MiB".to_owned()),
+            "threads" => Value::Integer(config.machine.threads as i64 + 1),
+            _ => value,
+        };
+        let words = ["highwater", "resume", "DIR"]
+            .map(str::to_owned)
+            .into_iter();
+        let words = words.chain(words_of(setting.flag, &value));
+        let Command::Resume(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("not resume")
+        };
+        let changed = resolve::resume(&files, &run, &args).unwrap().config;
+        assert_ne!(changed, config, "{}", setting.flag);
     }
 }
 

@@ -1,13 +1,15 @@
-use crate::args::RunArgs;
+use crate::args::Settings;
+use crate::commands::{Cli, Command};
 use crate::config::{Method, ModelSource, RunConfig};
 use crate::model::Blueprint;
 use crate::settings::resolve;
+use clap::Parser;
 use highwater_memory::Files;
 use highwater_memory::files::MemoryFiles;
 use std::path::Path;
 
 fn default_config() -> (RunConfig, Blueprint) {
-    let resolved = resolve::run(&MemoryFiles::new(), &RunArgs::default()).unwrap();
+    let resolved = resolve::run(&MemoryFiles::new(), &Settings::default()).unwrap();
     (resolved.config, resolved.model)
 }
 
@@ -51,47 +53,55 @@ fn what_the_file_must_not_have_is_named_with_its_line() {
     assert!(read("").contains("missing field"));
 }
 
-/// Makes one setting absurd.
-type Change = fn(&mut RunConfig);
-
 #[test]
 fn absurd_settings_are_named() {
     let (good, model) = default_config();
     good.validate(&model).unwrap();
-    let changes: [(&str, Change); 21] = [
-        ("steps", |c| c.training.steps = 1_000_000_001),
-        ("steps", |c| c.training.steps = u64::MAX),
-        ("batch", |c| c.training.batch = 0),
-        ("batch", |c| c.training.batch = usize::MAX),
-        ("seq", |c| c.training.seq = 0),
-        ("seq", |c| c.training.seq = 257),
-        ("accumulate", |c| c.training.accumulate = 0),
-        ("seed", |c| c.training.seed = u64::MAX),
-        ("threads", |c| c.machine.threads = 0),
-        ("threads", |c| c.machine.threads = 1025),
-        ("save-every", |c| c.output.save_every = 0),
-        ("keep", |c| c.output.keep = 0),
-        ("dropout", |c| c.model.dropout = 1.0),
-        ("held-out", |c| c.data.held_out = -0.1),
-        ("lr", |c| c.optimizer.lr = 0.0),
-        ("lr", |c| c.optimizer.lr = f64::NAN),
-        ("lr", |c| c.optimizer.lr = f64::INFINITY),
-        ("warmup", |c| c.optimizer.warmup = 801),
-        ("weight-decay", |c| c.optimizer.weight_decay = -1.0),
-        ("clip", |c| c.optimizer.clip = Some(-1.0)),
-        ("momentum", |c| {
-            c.optimizer.method = Method::Sgd { momentum: 1.0 }
-        }),
-    ];
-    for (setting, change) in changes {
-        let mut config = good.clone();
-        change(&mut config);
-        let error = config.validate(&model).expect_err(setting).to_string();
-        assert!(error.starts_with(&format!("`{setting}` is ")), "{error}");
+    for (setting, flags) in [
+        ("steps", "--steps 1000000001"),
+        ("steps", "--steps 18446744073709551615"),
+        ("batch", "--batch 0"),
+        ("batch", "--batch 18446744073709551615"),
+        ("seq", "--seq 0"),
+        ("seq", "--seq 257"),
+        ("accumulate", "--accumulate 0"),
+        ("seed", "--seed 18446744073709551615"),
+        ("threads", "--threads 0"),
+        ("threads", "--threads 1025"),
+        ("save-every", "--save-every 0"),
+        ("keep", "--keep 0"),
+        ("dropout", "--dropout 1"),
+        ("held-out", "--held-out -0.1"),
+        ("lr", "--lr 0"),
+        ("lr", "--lr nan"),
+        ("lr", "--lr inf"),
+        ("warmup", "--warmup 801"),
+        ("weight-decay", "--weight-decay -1"),
+        ("clip", "--clip -1"),
+        ("momentum", "--optimizer sgd --momentum 1"),
+        ("beta1", "--beta1 1"),
+        ("beta2", "--beta2 -0.1"),
+        ("eps", "--eps 0"),
+    ] {
+        let error = refused(flags);
+        assert!(
+            error.starts_with(&format!("error[HW1030]: `{setting}` is ")),
+            "{error}"
+        );
     }
-    for (beta1, beta2, eps) in [(1.0, 0.9, 1e-8), (0.9, -0.1, 1e-8), (0.9, 0.9, 0.0)] {
-        let mut config = good.clone();
-        config.optimizer.method = Method::Adamw { beta1, beta2, eps };
-        config.validate(&model).unwrap_err();
-    }
+    // What is computed is held to them too.
+    let mut config = good;
+    config.training.steps = u64::MAX;
+    let error = config.validate(&model).unwrap_err().to_string();
+    assert!(error.starts_with("`steps` is "), "{error}");
+}
+
+fn refused(flags: &str) -> String {
+    let words = ["highwater", "train"].into_iter();
+    let words = words.chain(flags.split_whitespace());
+    let Command::Train(args) = Cli::try_parse_from(words).expect(flags).command else {
+        panic!("not train")
+    };
+    let refused = resolve::run(&MemoryFiles::new(), &args.run.flags);
+    refused.expect_err(flags).to_string()
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::share::some;
 use crate::started::highwater;
-use highwater_cli::args::RunArgs;
+use highwater_cli::args::Settings;
 use highwater_cli::planning::{Assumptions, Planner};
 use highwater_cli::settings::resolve::{self, Resolved};
 use highwater_memory::DiskFiles;
@@ -152,10 +152,24 @@ fn help_names_every_verb_and_the_exit_codes() {
     }
     let (code, help, _) = highwater(dir.path(), "train --help");
     assert_eq!(code, 0);
-    assert!(
-        help.starts_with("Train a model; without arguments"),
-        "{help}"
-    );
+    assert!(help.starts_with("Train a model. Without flags"), "{help}");
+    // The essential flags, and how to see all of them.
+    let flags = |help: &str| {
+        let is_flag = |line: &&str| line.trim_start().starts_with('-') && !line.contains(": ");
+        help.lines().filter(is_flag).count()
+    };
+    for command in ["train", "plan", "init", "resume"] {
+        let (code, help, _) = highwater(dir.path(), &format!("{command} --help"));
+        let (all_code, all, _) = highwater(dir.path(), &format!("{command} --help-all"));
+        assert_eq!((code, all_code), (0, 0));
+        assert!(flags(&help) <= 22 && flags(&help) < flags(&all), "{help}");
+        let last = format!(
+            "`highwater {command} --help-all` shows all {} flags.",
+            flags(&all)
+        );
+        assert_eq!(help.lines().last(), Some(last.as_str()));
+        assert!(all.contains("\n      --threads <N>"), "{all}");
+    }
     assert_eq!(highwater(dir.path(), "").0, 2);
 }
 
@@ -171,11 +185,11 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
     let planned = seconds(&format!("plan --json {SMALL}"));
     let run = seconds(&format!("train --dry-run --json {SMALL}"));
     assert!((planned / run - 1.0).abs() < 1e-12, "{planned} and {run}");
-    let args = RunArgs {
+    let args = Settings {
         batch: Some(1),
         seq: Some(16),
         threads: Some(2),
-        ..RunArgs::default()
+        ..Settings::default()
     };
     let resolved = resolve::run(&DiskFiles, &args).expect("sound settings");
     let Resolved {

@@ -61,10 +61,7 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
         text.contains("\nlr = 0.5\n") && text.contains("\nmemory = \"64MiB\"\n"),
         "{text}"
     );
-    assert!(
-        text.contains("\n# Highest learning rate [default: "),
-        "{text}"
-    );
+    assert!(text.contains("\n# Peak learning rate\n"), "{text}");
     let (code, _, news) = highwater(dir, "init");
     assert_eq!(code, 2);
     assert!(

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use highwater::Forecast;
-use highwater_cli::args::RunArgs;
+use highwater_cli::args::Settings;
 use highwater_cli::commands::plan::{Report, diff, text};
 use highwater_cli::planning::{Assumptions, Planner};
 use highwater_cli::settings::resolve::{self, Resolved};
@@ -23,13 +23,13 @@ fn assumptions() -> Assumptions {
     }
 }
 
-fn settings(memory: u64, change: impl FnOnce(&mut RunArgs)) -> Resolved {
-    let mut args = RunArgs {
+fn settings(memory: u64, change: impl FnOnce(&mut Settings)) -> Resolved {
+    let mut args = Settings {
         memory: Some(Bytes(memory << 20)),
         threads: Some(2),
         batch: Some(8),
         seq: Some(128),
-        ..RunArgs::default()
+        ..Settings::default()
     };
     change(&mut args);
     resolve::run(&DiskFiles, &args).expect("sound settings")

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use highwater::{Builder, Engine, no_grad, skip_init};
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles, Files};
@@ -18,8 +17,8 @@ use highwater_models::data::Reads;
 use highwater_models::{DataError, Order, TokenWidth, WeightsFolder};
 use serde_json::json;
 
-use crate::args::values::token_width;
-use crate::args::{RecordsArgs, RunArgs};
+use crate::args::table::by_name;
+use crate::args::{Flags, Format, Settings};
 use crate::config::{ModelSource, Precision, RecordsConfig, RunConfig, Task, TrainingConfig};
 use crate::data::{ImageData, tokenize};
 use crate::error::{Code, Failure};
@@ -46,7 +45,7 @@ pub struct EvalArgs {
     #[arg(value_name = "RUN")]
     pub dir: Option<PathBuf>,
 
-    /// A Hugging Face model folder instead
+    /// A Hugging Face model folder, instead of a run
     #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
     pub model: Option<PathBuf>,
 
@@ -54,34 +53,33 @@ pub struct EvalArgs {
     #[command(flatten)]
     pub which: Which,
 
-    /// Records as .jsonl, .json, .csv, .tsv or .parquet; a text file; a folder of these; tokens as .npy or .bin; for
-    /// images a folder with one of each class, of which val/ is read if it is there
+    /// Dataset: a file or folder, in the formats of train --data. For images, val/ is read if the folder has one
     #[arg(long, value_name = "PATH")]
     pub data: PathBuf,
 
-    /// The tokenizer.json for text [default: the run's or the model folder's]
+    /// The tokenizer.json for text [default: that of the run or of the model's folder]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Width of the tokens of a .bin without header [default: the run's, otherwise as of train]
-    #[arg(long, value_name = "WIDTH")]
-    #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
+    /// Type of the tokens in a .bin file without a header [default: the run's, otherwise as for train]
+    #[arg(long, value_name = "TYPE")]
+    #[arg(value_parser = by_name::<TokenWidth>(&["u16", "u32"]))]
     pub token_dtype: Option<TokenWidth>,
 
-    /// Memory for the whole process [default: what the run had, otherwise as of train]
+    /// Memory budget of the whole process [default: the run's, otherwise as for train]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 
-    /// Sequences or images at once; the loss stays the same but for rounding [default: the run's, otherwise as of train]
+    /// Sequences or images per batch. It changes the loss only by rounding [default: the run's, otherwise as for
+    /// train]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
 
-    /// Tokens in a sequence, each of which sees those before it [default: the run's, otherwise 1024 or the model's
-    /// most if that is less]
+    /// Tokens per sequence [default: the run's, otherwise 1024, or the model's maximum if that is less]
     #[arg(long, value_name = "N")]
     pub seq: Option<usize>,
 
-    /// Compute products in half precision: bf16 or fp16 [default: as the run does, otherwise f32]
+    /// Precision of activations and matrix products, as with torch.autocast [default: the run's, otherwise f32]
     #[arg(long, value_name = "TYPE")]
     pub precision: Option<Precision>,
 
@@ -93,13 +91,13 @@ pub struct EvalArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Leave out images that cannot be used, and list them.
+    /// Skip images that cannot be read, and list them, instead of stopping
     #[arg(long)]
     pub skip_bad: bool,
 
-    /// How records are read.
+    /// How examples are read.
     #[command(flatten)]
-    pub records: RecordsArgs,
+    pub records: Flags<Format>,
 }
 
 /// What there is to look at.
@@ -336,7 +334,7 @@ fn settings(
 ) -> Result<Resolved, Failure> {
     let shape = place.shape.to_str();
     let unnamed = || Failure::usage("the model's folder has a name that is no UTF-8");
-    let mut flags = RunArgs {
+    let mut flags = Settings {
         model: Some(shape.ok_or_else(unnamed)?.to_owned()),
         data: Some(args.data.clone()),
         tokenizer: args.tokenizer.clone(),
@@ -349,8 +347,7 @@ fn settings(
         held_out: Some(0.0),
         skip_bad: args.skip_bad.then_some(true),
         order: Some(Order::Sequential),
-        records: args.records.clone(),
-        ..RunArgs::default()
+        ..args.records.0.clone()
     };
     if let Some(run) = run {
         let of_run = |flag: &mut Option<usize>, value| *flag = flag.or(Some(value));
@@ -370,7 +367,7 @@ fn settings(
         {
             let own = args.dir.as_ref().map(|dir| RunDir::template_of(dir));
             let own = own.filter(|path| files.metadata(path).is_ok_and(|found| found.is_some()));
-            of_run_records(&mut flags.records, (records, own.as_deref()));
+            of_run_records(&mut flags, (records, own.as_deref()));
         }
     }
     if let (None, Blueprint::Text(model)) = (flags.seq, blueprint(files, &place.shape)?) {
@@ -394,7 +391,7 @@ fn settings(
 }
 
 /// Has records read as a run does, where no flag says otherwise; by its own copy of a template, if there is one.
-fn of_run_records(flags: &mut RecordsArgs, (run, own): (&RecordsConfig, Option<&Path>)) {
+fn of_run_records(flags: &mut Settings, (run, own): (&RecordsConfig, Option<&Path>)) {
     flags.loss_on.get_or_insert(run.loss_on);
     flags.no_packing.get_or_insert(!run.packing);
     let own = own.and_then(Path::to_str).map(str::to_owned);

@@ -10,11 +10,11 @@ use crate::error::{Code, Failure};
 /// What merged weights are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MergedDtype {
-    /// Single precision.
+    /// 32-bit floats.
     F32,
-    /// Google's half precision.
+    /// bfloat16.
     Bf16,
-    /// Half precision.
+    /// float16.
     F16,
 }
 

@@ -19,11 +19,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use highwater_memory::DiskFiles;
 use serde::Serialize;
 
-use crate::args::RunArgs;
+use crate::args::{Computation, RunArgs};
 use crate::error::{Code, Failure};
 use crate::machine;
 use crate::planning::{Assumptions, budget};
@@ -59,7 +59,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         mut config,
         model,
         notes,
-    } = resolve::run(&DiskFiles, &args.run)?;
+    } = resolve::run(&DiskFiles, &args.run.complete(&DiskFiles)?)?;
     for note in &notes {
         output::news(note);
     }
@@ -113,19 +113,23 @@ fn json(what: &impl Serialize) -> Result<String, Failure> {
 #[derive(Args, Debug, Default)]
 #[command(allow_negative_numbers = true)]
 pub struct PlanArgs {
-    /// What decides about the computation.
+    /// The settings.
     #[command(flatten)]
-    pub run: RunArgs,
+    pub run: RunArgs<Computation>,
 
-    /// List what the plan decided: what is computed again, written in place, updated early
+    /// List the planner's decisions: recomputed operations, in-place writes, early updates
     #[arg(long, help_heading = "Output")]
     pub explain: bool,
 
-    /// Compare two plans instead: files of `plan --json`, or folders of runs
+    /// Compare two plans: files that plan --json wrote, or folders of runs
     #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = "Output")]
     pub diff: Vec<PathBuf>,
 
     /// Print the plan as JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+
+    /// Print help with all flags
+    #[arg(long, action = ArgAction::HelpLong)]
+    pub help_all: Option<bool>,
 }

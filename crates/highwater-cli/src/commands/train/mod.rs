@@ -41,7 +41,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         mut config,
         model,
         notes,
-    } = resolve::train(&*files, args)?;
+    } = resolve::train(&*files, &args.run.complete(&*files)?)?;
     check_source(&*files, &config)?;
     if args.dry_run {
         for note in &notes {

@@ -78,7 +78,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     phases.end("resume", &session);
     config.origin = Some(now.after(config.origin.take()));
     config.write(&*files, &dir.config())?;
-    say_memory(&mut log, args.memory)?;
+    say_memory(&mut log, args.changes.memory)?;
     log.say(&left(&forecast, done, config.training.steps))?;
     let events = events(&*files, &dir, (&config, done))?;
     let samples = samples(&files, &dir, &session)?;
@@ -101,7 +101,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
 
 /// That a run that is asked to end is not asked to have ended before.
 fn check_length(args: &ResumeArgs, config: &RunConfig, done: u64) -> Result<(), Failure> {
-    let asked = args.steps.is_some() || args.epochs.is_some();
+    let asked = args.changes.steps.is_some() || args.changes.epochs.is_some();
     let steps = config.training.steps;
     require(!asked || steps >= done, "steps", &steps, || {
         format!("at least {done}, as many as the run has done")

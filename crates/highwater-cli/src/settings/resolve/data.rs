@@ -5,7 +5,7 @@ use highwater_models::data::Reads;
 
 use super::defaults::{Defaults, HELD_OUT};
 use super::paths::absolute;
-use crate::args::RunArgs;
+use crate::args::Settings;
 use crate::config::{DataConfig, RecordsConfig};
 use crate::data::held_out::parts;
 use crate::error::Failure;
@@ -20,27 +20,27 @@ const OF_RECORDS: f64 = 0.05;
 /// [`Failure`] where flags say twice what is held out, or something is held out of no data.
 pub(super) fn data(
     files: &dyn Files,
-    args: &RunArgs,
+    settings: &Settings,
     model: &Blueprint,
     (records, defaults): (Option<RecordsConfig>, &Defaults),
 ) -> Result<DataConfig, Failure> {
-    let held_out = match (model, &args.data) {
+    let held_out = match (model, &settings.data) {
         (Blueprint::Images(images), Some(data)) => {
-            images.held_out(files, data, args.held_out, HELD_OUT)?
+            images.held_out(files, data, settings.held_out, HELD_OUT)?
         }
-        (Blueprint::Text(_), Some(_)) => share(files, args, records.is_some())?,
+        (Blueprint::Text(_), Some(_)) => share(files, settings, records.is_some())?,
         (_, None) => {
-            check_alone(args)?;
-            args.held_out.unwrap_or(HELD_OUT)
+            check_alone(settings)?;
+            settings.held_out.unwrap_or(HELD_OUT)
         }
     };
     Ok(DataConfig {
-        path: args.data.as_deref().map(absolute).transpose()?,
-        eval_data: args.eval_data.as_deref().map(absolute).transpose()?,
-        token_dtype: args.token_dtype,
+        path: settings.data.as_deref().map(absolute).transpose()?,
+        eval_data: settings.eval_data.as_deref().map(absolute).transpose()?,
+        token_dtype: settings.token_dtype,
         held_out,
-        skip_bad: args.skip_bad.unwrap_or(false),
-        order: args.order.unwrap_or(defaults.order),
+        skip_bad: settings.skip_bad.unwrap_or(false),
+        order: settings.order.unwrap_or(defaults.order),
         records,
         reads: Reads::default(),
     })
@@ -51,14 +51,14 @@ pub(super) fn data(
 ///
 /// # Errors
 /// [`Failure`] where flags say it twice, or a folder says it too.
-fn share(files: &dyn Files, args: &RunArgs, has_records: bool) -> Result<f64, Failure> {
-    let named = args.eval_data.as_deref();
+fn share(files: &dyn Files, settings: &Settings, has_records: bool) -> Result<f64, Failure> {
+    let named = settings.eval_data.as_deref();
     if let Some(missing) = named.filter(|path| !files.metadata(path).is_ok_and(|it| it.is_some())) {
         let path = missing.to_owned();
         return Err(highwater_models::DataError::Missing { path }.into());
     }
     let default = if has_records { OF_RECORDS } else { 0.0 };
-    let share = args.held_out.unwrap_or(default);
+    let share = settings.held_out.unwrap_or(default);
     if share == 0.0 {
         return Ok(share);
     }
@@ -66,14 +66,14 @@ fn share(files: &dyn Files, args: &RunArgs, has_records: bool) -> Result<f64, Fa
         Some(format!("--eval-data {}", named.display()))
     } else {
         let ways = (None, Reads::Training, has_records);
-        let found = parts(files, args.data.as_deref(), ways)?;
+        let found = parts(files, settings.data.as_deref(), ways)?;
         let first = found.and_then(|found| found.held_out.into_iter().next());
         first.map(|(path, _)| path.display().to_string())
     };
     let Some(held_out) = held_out else {
         return Ok(share);
     };
-    if args.held_out.is_none() {
+    if settings.held_out.is_none() {
         return Ok(0.0);
     }
     let message = format!("--held-out {share} and {held_out} both say what is held out");
@@ -85,8 +85,8 @@ fn share(files: &dyn Files, args: &RunArgs, has_records: bool) -> Result<f64, Fa
 ///
 /// # Errors
 /// [`Failure`] for `--eval-data` alone.
-fn check_alone(args: &RunArgs) -> Result<(), Failure> {
-    let Some(named) = args.eval_data.as_deref() else {
+fn check_alone(settings: &Settings) -> Result<(), Failure> {
+    let Some(named) = settings.eval_data.as_deref() else {
         return Ok(());
     };
     let message = format!(

@@ -1,37 +1,30 @@
 //! From flags to the settings of adapters.
 
-use crate::args::LoraArgs;
+use crate::args::Settings;
+use crate::args::table::Table;
 use crate::config::LoraConfig;
 use crate::error::Failure;
 
-impl LoraArgs {
-    /// That no flag of adapters stands alone.
+impl Settings {
+    /// The settings of adapters, if they are asked for.
     ///
     /// # Errors
-    /// [`Failure`] for the first that does.
-    pub fn check(&self) -> Result<(), Failure> {
-        let given = [
-            ("lora-alpha", self.lora_alpha.is_some()),
-            ("lora-dropout", self.lora_dropout.is_some()),
-            ("lora-targets", self.lora_targets.is_some()),
-            ("lora-rs", self.lora_rs == Some(true)),
-            ("lora-dora", self.lora_dora == Some(true)),
-            ("quantize", self.quantize.is_some()),
-        ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((flag, _)) if self.lora.is_none() => {
-                let message = format!("--{flag} has no effect without --lora");
-                Err(Failure::usage(message).hint("say --lora RANK, or leave it out"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The settings, if adapters are asked for.
-    pub fn config(&self) -> Option<LoraConfig> {
-        let rank = self.lora?;
+    /// [`Failure`] for a flag of adapters without `--lora`.
+    pub(super) fn lora_config(&self) -> Result<Option<LoraConfig>, Failure> {
+        let Some(rank) = self.lora else {
+            let mut given = Self::table()
+                .iter()
+                .filter(|setting| setting.is_given(self));
+            return match given.find(|setting| setting.is_in("model.lora.")) {
+                None => Ok(None),
+                Some(setting) => {
+                    let message = format!("--{} has no effect without --lora", setting.flag);
+                    Err(Failure::usage(message).hint("say --lora RANK, or leave it out"))
+                }
+            };
+        };
         let all = || vec!["all-linear".to_owned()];
-        Some(LoraConfig {
+        Ok(Some(LoraConfig {
             rank,
             alpha: self.lora_alpha.unwrap_or(2.0 * rank as f64),
             dropout: self.lora_dropout.unwrap_or(0.0),
@@ -39,6 +32,6 @@ impl LoraArgs {
             rs: self.lora_rs == Some(true),
             dora: self.lora_dora == Some(true),
             quantize: self.quantize,
-        })
+        }))
     }
 }

@@ -3,7 +3,7 @@
 use highwater_memory::{Bytes, ProcessMemory};
 
 use super::defaults::Defaults;
-use crate::args::RunArgs;
+use crate::args::Settings;
 use crate::config::{MachineConfig, Policy};
 use crate::error::{Code, Failure};
 use crate::machine::processor::cores;
@@ -12,15 +12,15 @@ use crate::machine::processor::cores;
 ///
 /// # Errors
 /// [`Failure`] for a budget that is too small for any program, or that the system does not tell.
-pub(super) fn machine(args: &RunArgs, defaults: &Defaults) -> Result<MachineConfig, Failure> {
+pub(super) fn machine(settings: &Settings, defaults: &Defaults) -> Result<MachineConfig, Failure> {
     Ok(MachineConfig {
-        memory: memory(args.memory.or(defaults.memory))?,
-        policy: args.policy.unwrap_or(Policy::Auto),
-        threads: args.threads.unwrap_or_else(cores),
-        device_memory: args.device_memory,
-        host_memory: args.host_memory,
-        disk: args.disk.clone(),
-        forbid: args.forbid.clone().unwrap_or_default(),
+        memory: memory(settings.memory.or(defaults.memory))?,
+        policy: settings.policy.unwrap_or(Policy::Auto),
+        threads: settings.threads.unwrap_or_else(cores),
+        device_memory: settings.device_memory,
+        host_memory: settings.host_memory,
+        disk: settings.disk.clone(),
+        forbid: settings.forbid.clone().unwrap_or_default(),
         rates: highwater::Rates::default(),
     })
 }

@@ -8,7 +8,7 @@ use highwater_models::{ConfigError, preset};
 
 use super::defaults;
 use super::paths::absolute;
-use crate::args::RunArgs;
+use crate::args::Settings;
 use crate::config::{ModelSource, Task};
 use crate::error::Failure;
 use crate::hub;
@@ -18,12 +18,12 @@ use crate::model::{Blueprint, Classifier};
 /// asked for, with what should be said of the classes.
 pub(super) fn model(
     files: &dyn Files,
-    args: &RunArgs,
+    settings: &Settings,
 ) -> Result<(ModelSource, Blueprint, Vec<String>), Failure> {
-    if let Some(path) = &args.init_from {
-        return from_scratch(files, args, path);
+    if let Some(path) = &settings.init_from {
+        return from_scratch(files, settings, path);
     }
-    let name = match (args.model.as_deref(), args.task) {
+    let name = match (settings.model.as_deref(), settings.task) {
         (Some(name), _) => name,
         (None, Some(Task::ImageClassification)) => defaults::CLASSIFIER,
         (None, _) => defaults::MODEL,
@@ -44,17 +44,17 @@ pub(super) fn model(
     } else {
         (ModelSource::Preset(name.to_owned()), preset_of(name)?)
     };
-    let notes = adopt_classes(files, args, (&source, &mut model))?;
+    let notes = adopt_classes(files, settings, (&source, &mut model))?;
     Ok((source, model, notes))
 }
 
 /// The model that a `config.json` describes, with weights drawn anew.
 fn from_scratch(
     files: &dyn Files,
-    args: &RunArgs,
+    settings: &Settings,
     path: &Path,
 ) -> Result<(ModelSource, Blueprint, Vec<String>), Failure> {
-    if args.model.is_some() {
+    if settings.model.is_some() {
         let message =
             "--init-from draws weights anew, and --model goes on from those that there are";
         return Err(Failure::usage(message).hint("say one of them"));
@@ -67,26 +67,26 @@ fn from_scratch(
     };
     let mut model = Blueprint::read(files, &path)?;
     let source = ModelSource::Config(absolute(&path)?);
-    let notes = adopt_classes(files, args, (&source, &mut model))?;
+    let notes = adopt_classes(files, settings, (&source, &mut model))?;
     Ok((source, model, notes))
 }
 
 /// Has a classifier tell the classes of the data. Answers what should be said of them.
 fn adopt_classes(
     files: &dyn Files,
-    args: &RunArgs,
+    settings: &Settings,
     (source, model): (&ModelSource, &mut Blueprint),
 ) -> Result<Vec<String>, Failure> {
     let Blueprint::Images(classifier) = model else {
         return Ok(Vec::new());
     };
-    let data = args.data.as_deref().ok_or_else(|| {
+    let data = settings.data.as_deref().ok_or_else(|| {
         let hint = "--data takes a folder in which each folder has the images of one class";
         Failure::usage(format!("{source} needs --data, a folder of images")).hint(hint)
     })?;
     let layout = classifier.layout(files, data)?;
     let notes = classifier.adopt(&layout.classes, source.brings_weights())?;
-    classifier.size = args.size.unwrap_or(classifier.size);
+    classifier.size = settings.size.unwrap_or(classifier.size);
     Ok(notes.into_iter().collect())
 }
 

@@ -1,7 +1,7 @@
 //! From flags to the settings of an optimizer.
 
 use super::defaults::Defaults;
-use crate::args::RunArgs;
+use crate::args::Settings;
 use crate::config::{Method, ModelSource, Moments, OptimizerConfig, OptimizerKind, Schedule};
 use crate::error::Failure;
 
@@ -10,17 +10,17 @@ use crate::error::Failure;
 /// # Errors
 /// [`Failure`] for flags that mean nothing to it.
 pub(super) fn optimizer(
-    args: &RunArgs,
+    settings: &Settings,
     (source, steps): (&ModelSource, u64),
     defaults: &Defaults,
 ) -> Result<OptimizerConfig, Failure> {
-    let kind = args.optimizer.unwrap_or(OptimizerKind::Adamw);
+    let kind = settings.optimizer.unwrap_or(OptimizerKind::Adamw);
     let foreign: &[(&str, Option<f64>)] = match kind {
-        OptimizerKind::Adamw => &[("momentum", args.momentum)],
+        OptimizerKind::Adamw => &[("momentum", settings.momentum)],
         OptimizerKind::Sgd => &[
-            ("beta1", args.beta1),
-            ("beta2", args.beta2),
-            ("eps", args.eps),
+            ("beta1", settings.beta1),
+            ("beta2", settings.beta2),
+            ("eps", settings.eps),
         ],
     };
     if let Some((flag, _)) = foreign.iter().find(|(_, value)| value.is_some()) {
@@ -36,19 +36,19 @@ pub(super) fn optimizer(
     let (method, weight_decay) = match kind {
         OptimizerKind::Adamw => {
             let method = Method::Adamw {
-                beta1: args.beta1.unwrap_or(0.9),
-                beta2: args.beta2.unwrap_or(defaults.beta2),
-                eps: args.eps.unwrap_or(1e-8),
+                beta1: settings.beta1.unwrap_or(0.9),
+                beta2: settings.beta2.unwrap_or(defaults.beta2),
+                eps: settings.eps.unwrap_or(1e-8),
             };
             (method, defaults.weight_decay)
         }
         OptimizerKind::Sgd => {
-            let momentum = args.momentum.unwrap_or(0.0);
+            let momentum = settings.momentum.unwrap_or(0.0);
             (Method::Sgd { momentum }, 0.0)
         }
     };
     let has_moments = !matches!(method, Method::Sgd { momentum } if momentum <= 0.0);
-    if args.moments == Some(Moments::Int8) && !has_moments {
+    if settings.moments == Some(Moments::Int8) && !has_moments {
         let message =
             "--moments int8 has no effect with sgd without momentum, which has no moments";
         return Err(Failure::usage(message).hint("leave it out, or say --momentum 0.9"));
@@ -56,14 +56,14 @@ pub(super) fn optimizer(
     // As transformers' Trainer has it, for models that have learnt something.
     let clip = if source.brings_weights() { 1.0 } else { 0.0 };
     Ok(OptimizerConfig {
-        lr: args.lr.unwrap_or(defaults.lr),
-        warmup: args.warmup.unwrap_or(steps / 20),
-        schedule: args.schedule.unwrap_or(Schedule::Cosine),
-        weight_decay: args.weight_decay.unwrap_or(weight_decay),
-        decay: args.decay.unwrap_or_default(),
-        clip: Some(args.clip.unwrap_or(clip)).filter(|&clip| clip != 0.0),
-        master: args.master,
-        moments: args.moments.unwrap_or_default(),
+        lr: settings.lr.unwrap_or(defaults.lr),
+        warmup: settings.warmup.unwrap_or(steps / 20),
+        schedule: settings.schedule.unwrap_or(Schedule::Cosine),
+        weight_decay: settings.weight_decay.unwrap_or(weight_decay),
+        decay: settings.decay.unwrap_or_default(),
+        clip: Some(settings.clip.unwrap_or(clip)).filter(|&clip| clip != 0.0),
+        master: settings.master,
+        moments: settings.moments.unwrap_or_default(),
         method,
     })
 }

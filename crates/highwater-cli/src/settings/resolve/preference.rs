@@ -2,19 +2,22 @@
 
 use highwater_models::preference::DpoLoss;
 
-use crate::args::PreferenceArgs;
+use crate::args::Settings;
 use crate::config::{PreferenceConfig, PreferenceMethod};
 use crate::error::Failure;
 
 /// What the paper of `exo_pair` takes.
 const EXO_SMOOTHING: f64 = 1e-3;
 
-impl PreferenceArgs {
+impl Settings {
     /// The settings, if pairs are learnt from.
     ///
     /// # Errors
     /// [`Failure`] for data without records, and for a weight alone.
-    pub fn config(&self, has_records: bool) -> Result<Option<PreferenceConfig>, Failure> {
+    pub(super) fn preference_config(
+        &self,
+        has_records: bool,
+    ) -> Result<Option<PreferenceConfig>, Failure> {
         let Some(method) = self.preference else {
             let alone = [
                 ("beta", self.beta.is_some()),
@@ -54,7 +57,7 @@ impl PreferenceArgs {
     }
 
     /// The label smoothing of what is learnt from by itself, not in pairs.
-    pub fn cross_entropy_smoothing(&self) -> Option<f64> {
+    pub(super) fn cross_entropy_smoothing(&self) -> Option<f64> {
         let given = self.label_smoothing.filter(|_| self.preference.is_none());
         given.filter(|&share| share != 0.0)
     }

@@ -4,17 +4,18 @@ use std::path::Path;
 
 use highwater_memory::Files;
 
-use crate::args::RecordsArgs;
+use crate::args::Settings;
+use crate::args::table::Table;
 use crate::config::RecordsConfig;
 use crate::data::records::{CHATML, has_records};
 use crate::error::Failure;
 
-impl RecordsArgs {
+impl Settings {
     /// The settings, for data of records; a failure where flags are given and the data has none.
     ///
     /// # Errors
     /// [`Failure`] for flags that mean nothing to the data, and for a template that is not there.
-    pub fn config(
+    pub fn records_config(
         &self,
         files: &dyn Files,
         data: Option<&Path>,
@@ -24,16 +25,14 @@ impl RecordsArgs {
             None => false,
         };
         if !has_records {
-            let given = [
-                ("map", self.map.is_some()),
-                ("loss-on", self.loss_on.is_some()),
-                ("chat-template", self.chat_template.is_some()),
-                ("no-packing", self.no_packing == Some(true)),
-            ];
-            return match given.into_iter().find(|(_, given)| *given) {
+            let mut given = Self::table()
+                .iter()
+                .filter(|setting| setting.is_given(self));
+            return match given.find(|setting| setting.is_in("data.records.")) {
                 None => Ok(None),
-                Some((flag, _)) => Err(Failure::usage(format!(
-                    "--{flag} has no effect on data without records"
+                Some(setting) => Err(Failure::usage(format!(
+                    "--{} has no effect on data without records",
+                    setting.flag
                 ))
                 .hint("records are in files that end in .jsonl, .json, .csv, .tsv or .parquet")),
             };

@@ -4,12 +4,14 @@ use highwater_memory::Files;
 
 use super::moved;
 use super::run::Resolved;
-use super::training::check_epochs;
+use super::training::check_length;
 use crate::args::ResumeArgs;
+use crate::args::table::Table;
 use crate::config::{Epochs, RunConfig};
 use crate::error::Failure;
 use crate::folder::RunDir;
 use crate::model::Blueprint;
+use crate::settings::from_config::Filed;
 
 /// The settings of the run in a folder, with what `resume` was asked to change about them.
 ///
@@ -23,29 +25,33 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     let model = Blueprint::read(files, &dir.model())?;
     moved::find(&mut config, args)?;
     moved::check(files, &config, dir.path())?;
-    check_epochs(args.epochs)?;
+    let changes = &args.changes;
+    check_length(changes)?;
     let RunConfig {
         machine,
         training,
         output,
         ..
     } = &mut config;
-    machine.memory = args.memory.unwrap_or(machine.memory);
-    machine.device_memory = args.device_memory.or(machine.device_memory);
-    machine.host_memory = args.host_memory.or(machine.host_memory);
+    machine.memory = changes.memory.unwrap_or(machine.memory);
+    machine.device_memory = changes.device_memory.or(machine.device_memory);
+    machine.host_memory = changes.host_memory.or(machine.host_memory);
     if args.no_host_memory {
         (machine.device_memory, machine.host_memory) = (None, None);
     }
-    machine.threads = args.threads.unwrap_or(machine.threads);
-    if args.disk.is_some() || args.no_disk {
-        machine.disk.clone_from(&args.disk);
+    machine.threads = changes.threads.unwrap_or(machine.threads);
+    if changes.disk.is_some() || args.no_disk {
+        machine.disk.clone_from(&changes.disk);
     }
-    training.steps = args.steps.unwrap_or(training.steps);
-    training.epochs = args.epochs.map(|count| Epochs {
+    training.steps = changes.steps.unwrap_or(training.steps);
+    training.epochs = changes.epochs.map(|count| Epochs {
         count,
         warmup_is_said: true,
     });
-    output.apply(&args.output);
+    output.apply(changes);
+    // Runs of earlier releases have files that people can have changed.
+    Filed::read(files, &dir.config())?.settings.check()?;
+    changes.check()?;
     let shortened = config.shorten_warmup();
     config.validate(&model)?;
     Ok(Resolved {

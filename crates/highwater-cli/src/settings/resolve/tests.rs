@@ -1,5 +1,5 @@
 use super::*;
-use crate::args::RunArgs;
+use crate::args::Settings;
 use crate::commands::{Cli, Command};
 use crate::config::{Method, ModelSource, RunConfig};
 use crate::error::Failure;
@@ -18,7 +18,7 @@ fn settings(files: &MemoryFiles, line: &str) -> Result<RunConfig, Failure> {
     let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
         panic!("not train")
     };
-    train(files, &args).map(|resolved| resolved.config)
+    train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
 }
 
 fn refusal(line: &str) -> String {
@@ -88,7 +88,7 @@ fn what_does_not_go_together_is_refused() {
 #[test]
 fn resuming_takes_the_settings_with_the_changes() {
     let (files, dir) = (highwater_memory::DiskFiles, tempfile::tempdir().unwrap());
-    let Resolved { config, model, .. } = run(&files, &RunArgs::default()).unwrap();
+    let Resolved { config, model, .. } = run(&files, &Settings::default()).unwrap();
     let run_dir = RunDir::create(&files, dir.path(), false, &[]).unwrap();
     config.write(&files, &run_dir.config()).unwrap();
     std::fs::write(run_dir.model(), model.to_json()).unwrap();

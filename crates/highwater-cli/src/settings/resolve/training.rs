@@ -1,7 +1,7 @@
 //! From flags to how long and in which portions a run trains.
 
 use super::defaults::Defaults;
-use crate::args::RunArgs;
+use crate::args::Settings;
 use crate::config::{Epochs, TrainingConfig};
 use crate::error::Failure;
 use crate::model::Blueprint;
@@ -11,51 +11,38 @@ use crate::model::Blueprint;
 /// # Errors
 /// [`Failure`] for flags of pairs of answers that mean nothing to the data.
 pub(super) fn training(
-    args: &RunArgs,
+    settings: &Settings,
     model: &Blueprint,
     defaults: &Defaults,
     has_records: bool,
 ) -> Result<TrainingConfig, Failure> {
-    let of_records = defaults.epochs.filter(|_| args.steps.is_none());
-    let epochs = args.epochs.or(of_records);
+    let of_records = defaults.epochs.filter(|_| settings.steps.is_none());
+    let epochs = settings.epochs.or(of_records);
     Ok(TrainingConfig {
-        steps: args.steps.unwrap_or(defaults.steps),
+        steps: settings.steps.unwrap_or(defaults.steps),
         epochs: epochs.map(|count| Epochs {
             count,
-            warmup_is_said: args.warmup.is_some(),
+            warmup_is_said: settings.warmup.is_some(),
         }),
-        batch: args.batch.unwrap_or(defaults.batch),
-        seq: args.seq.unwrap_or(model.max_length().min(defaults.seq)),
+        batch: settings.batch.unwrap_or(defaults.batch),
+        seq: settings.seq.unwrap_or(model.max_length().min(defaults.seq)),
         size: match model {
             Blueprint::Text(_) => None,
             Blueprint::Images(classifier) => Some(classifier.size),
         },
-        accumulate: args.accumulate.unwrap_or(1),
-        precision: args.precision.unwrap_or_default(),
-        seed: args.seed.unwrap_or(0),
-        label_smoothing: args.preference.cross_entropy_smoothing(),
-        preference: args.preference.config(has_records)?,
+        accumulate: settings.accumulate.unwrap_or(1),
+        precision: settings.precision.unwrap_or_default(),
+        seed: settings.seed.unwrap_or(0),
+        label_smoothing: settings.cross_entropy_smoothing(),
+        preference: settings.preference_config(has_records)?,
     })
 }
 
 /// That a run's length is said once.
-pub(super) fn check_length(args: &RunArgs) -> Result<(), Failure> {
-    let Some(epochs) = args.epochs else {
-        return Ok(());
-    };
-    if args.steps.is_some() {
+pub(super) fn check_length(settings: &Settings) -> Result<(), Failure> {
+    if settings.epochs.is_some() && settings.steps.is_some() {
         let message = "--steps and --epochs both say how long the run is";
         return Err(Failure::usage(message).hint("leave one of them out"));
     }
-    check_epochs(Some(epochs))
-}
-
-pub(super) fn check_epochs(epochs: Option<f64>) -> Result<(), Failure> {
-    match epochs {
-        Some(epochs) if !(epochs > 0.0 && epochs <= 1e6) => {
-            let message = format!("`epochs` is {epochs}, must be above 0 and at most 1000000");
-            Err(Failure::usage(message))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
