@@ -14,7 +14,7 @@ import highwater.torch
 import numpy as np
 import pytest
 import torch
-from highwater.torch._forecast import resized
+from highwater.torch._batches import resized
 from highwater.torch._memory import parse
 from torch import Tensor, nn, optim
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import highwater.torch
 import pytest
 import torch
-from highwater.torch import _backend
+from highwater.torch import _compiled
 from highwater.torch._choices import Choices
 from models import CASES
 
@@ -20,7 +20,7 @@ def choices(monkeypatch: pytest.MonkeyPatch) -> Choices:
             super().__init__(*args)  # type: ignore[arg-type]
             made.append(self)
 
-    monkeypatch.setattr(_backend, "Choices", Seen)
+    monkeypatch.setattr(_compiled, "Choices", Seen)
     torch._dynamo.reset()
     torch.manual_seed(0)
     case = CASES["gpt"]

@@ -53,7 +53,7 @@ def in_place(model: Callable[..., Tensor], *inputs: Tensor) -> list[str]:
 
     seen: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("highwater.torch._backend.JointGraph", Watched)
+        patch.setattr("highwater.torch._compiled.JointGraph", Watched)
         torch._dynamo.reset()
         torch.compile(model, backend=backend)(*inputs)
     return seen

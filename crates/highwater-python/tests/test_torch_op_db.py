@@ -34,10 +34,12 @@ import pytest
 import torch
 from highwater.torch import _costs
 from highwater.torch._allocated import allocated
-from highwater.torch._backend import Backend, Planned, compile_graph
+from highwater.torch._backend import Backend
+from highwater.torch._compiled import Planned
+from highwater.torch._boxed import compile_graph
 from highwater.torch._boxed import boxed
 from highwater.torch._costs import Costs
-from highwater.torch._graph import is_tangent
+from highwater.torch._nodes import is_tangent
 from highwater.torch._like_eager import traced_like_eager
 from test_torch_fuzz import aot_eager
 from torch import Tensor, fx

@@ -103,7 +103,7 @@ def test_an_update_that_fails_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(optimizer, "step", fails)
     with pytest.raises(RuntimeError, match="an update"):
-        _rows.step(optimizer, 3)
+        _rows.step_by_rows(optimizer, 3)
     assert list(optimizer.state) == [parameter] and optimizer.param_groups[0]["params"] == [parameter]
 
 

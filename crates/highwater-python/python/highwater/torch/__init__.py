@@ -11,8 +11,10 @@ from ._allocated import allocated
 from ._backend import Backend, backend
 from ._calls import NothingPlanned
 from ._choices import OverBudget, Report
-from ._forecast import Forecast, Holder, Needs, plan
-from ._pieces import AboveMemory, GraphBreak
+from ._forecast import Forecast, Holder, Needs
+from ._predict import plan
+from ._pieces import AboveMemory
+from ._breaks import GraphBreak
 from ._roofline import Rates
 from ._step import Step, step
 from ._transfers import HostMemoryError

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
+from torch._guards import TracingContext
 
-from ._graph import OVERWRITTEN
+from ._nodes import OVERWRITTEN
 from ._transfers import Transfers, Wait
 from ._where import line_of, shortened
 
@@ -141,3 +142,11 @@ def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
         if at.op not in ("output", "placeholder"):
             done.setdefault(at, []).append(node)
     return done
+
+
+def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    context = TracingContext.try_get()
+    if context and context.fw_metadata:
+        # Backwards copy what they overwrite where somebody will read it again: `retain_graph=True` is no error.
+        context.fw_metadata.bw_donated_idxs = []
+    return boxed(module)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._effects import Effects, Unknown, leaves, may_write, storages_of
+from ._patches import is_active
 
 # More than a mask and what is made of it is no condition, but a computation.
 NODES, BYTES = 64, 1 << 24
@@ -36,22 +35,6 @@ NODES, BYTES = 64, 1 << 24
 # Where Transformers chooses what is computed, for all of its models, by whether it is traced. It asks by these.
 CHOOSES = ("transformers.masking_utils", "transformers.integrations.sdpa_attention", "transformers.integrations.moe")
 ASKED, ASKS = "transformers.utils.import_utils", ("is_tracing", "is_torchdynamo_compiling")
-
-active = threading.local()
-
-
-@contextmanager
-def branches_as_eager() -> Iterator[None]:
-    """Compiles code within this context with eager PyTorch's branches."""
-    active.depth = getattr(active, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        active.depth -= 1
-
-
-def is_active() -> bool:
-    return getattr(active, "depth", 0) > 0
 
 
 class Condition:

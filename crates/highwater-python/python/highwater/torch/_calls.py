@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import torch
 
 from . import _conds as _conds, _drawn as _drawn, _python_draws as _python_draws, _traces as _traces  # which change what Dynamo traces
-from ._branches import branches_as_eager
+from ._patches import branches_as_eager
 from ._modes import dispatch_mode
-from ._where import is_of_user, shortened
+from ._where import level_of_user
 
 # Something is compiled so often at most, for what changes and cannot be an input of its graph.
 SIZES = 64
@@ -142,22 +142,6 @@ def around_calls(caller: FrameType, backend: Calling) -> None:
         wrapper = caller.f_locals.get(name)
         if isinstance(wrapper, torch._TorchCompileWrapper):
             wrapper.__dict__["backend_ctx_ctor"] = Around(backend, caller.f_locals.get("dynamic", getattr(wrapper, "dynamic", None)) is False)
-
-
-def level_of_user() -> int:
-    """The `stacklevel` for a warning of the caller: that of the first line that is the user's."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and (level == 1 or not is_of_user(frame.f_code.co_filename)):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def line_of_caller() -> str:
-    """The user's line that is being run."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_of_user(frame.f_code.co_filename):
-        frame = frame.f_back
-    return "a line that is not known" if frame is None else shortened(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 def logs() -> set[Any]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import highwater
-from highwater import Family, Floor, Plan
+from highwater import Family, Floor
 
-from ._alive import alive, waits
+from ._choice import Choice
 from ._costs import Prices
 from ._device import has_products
 from ._errors import Shortened
-from ._graph import JointGraph, is_tangent
+from ._graph import JointGraph
+from ._nodes import is_tangent
 from ._memory import MOST, show
 from ._pins import pins
 from ._problem import pose
@@ -68,39 +69,11 @@ class Report:
     """Whether no more bytes are alive than was told. Inductor's kernels and their order are its own."""
 
 
+# Of more plans the first reports are dropped.
+REPORTS = 1024
+
 # So many plans at most are chosen among.
 RUNGS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A plan, and what PyTorch needs to carry it out."""
-
-    plan: Plan
-    needed: int
-    """Bytes alive at most, beside what is given."""
-
-    waits: dict[int, list[int]]
-    """Before which instructions kernels wait for which evictions."""
-
-    @staticmethod
-    def of(joint: JointGraph, plan: Plan, most: int = 0) -> Choice:
-        """`most`: bytes that there are for it. What is copied to the host stays for as long as they are enough."""
-        bytes = alive(joint, plan)
-        if not plan.host.written_bytes:
-            return Choice(plan, max(bytes, default=0), {})
-        waited = waits(joint, plan, bytes, max(most, *bytes))
-        return Choice(plan, max(waited.alive), waited.before)
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes that are copied to the host and back."""
-        return self.plan.host.read_bytes + self.plan.host.written_bytes
-
-    @property
-    def size(self) -> int:
-        """What budgets of the planner's bound."""
-        return self.plan.memory_bytes if self.plan.host.written_bytes else self.plan.live_bytes
 
 
 class Choices:

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch.utils._foreach_utils import _has_foreach_support
 
 from ._device import Device, device_of
-from ._graph import COST, nbytes
+from ._nodes import COST, nbytes
 
 # Bytes that a norm reads in a second, about: it is never dear beside what made the gradient.
 READ = 1e10

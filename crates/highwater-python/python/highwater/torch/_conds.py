@@ -17,8 +17,8 @@ from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.higher_order_ops import CondHigherOrderVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 
-from . import _python_draws
-from ._branches import is_active
+from ._patches import is_active
+from ._python_draws import is_of_python, taken
 from ._where import CannotPlan, place_now
 
 IDENTITY = {"is": True, "is not": False}
@@ -34,9 +34,9 @@ def answer_of(tx: Any, value: VariableTracker) -> bool | None:
         symbol: Any = value.sym_num
         truth = symbol if isinstance(symbol, torch.SymBool) else symbol != 0
         return bool(SymNodeVariable(value.proxy, truth).evaluate_expr(tx.output))
-    if not isinstance(value, TensorVariable) or not _python_draws.is_of_python(value.proxy):
+    if not isinstance(value, TensorVariable) or not is_of_python(value.proxy):
         return None
-    answer = _python_draws.taken(tx, value)
+    answer = taken(tx, value)
     if answer is None:
         raise CannotPlan(
             f"torch.cond at {place_now()} is by a number that Python's random draws, within a checkpoint, a loop or another "

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import fx
@@ -21,16 +21,15 @@ from highwater import Link
 
 from ._allocated import Within
 from ._device import Device, device_of_node
-from ._graph import COST, Kernel, is_node, tensors
+from ._nodes import COST, is_node, tensors
+from ._graph import Kernel
 from ._host import measure_link
 from ._in_place import named
 from ._nested import fingerprint, graph_at, is_nested, is_pure, is_random
 from ._nested_costs import most_within, prepared, ways
 from ._roofline import guess, moved
 from ._timing import watched
-
-if TYPE_CHECKING:
-    from ._updates import Updates
+from ._updates import Updates
 
 # The number of the way in which kernels are measured: what was kept by another one is not read.
 MEASURED = 5
@@ -92,7 +91,7 @@ class Costs:
 
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an optimizer's update of a parameter."""
-        return updates.seconds(parameter, self)
+        return updates.seconds(parameter, self.known_or)
 
     def link(self, device: Device, bytes: int) -> Link:
         """The way to so many bytes of host memory."""

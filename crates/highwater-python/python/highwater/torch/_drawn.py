@@ -20,8 +20,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _branches
-from ._branches import BYTES, ancestors, are_small, guard_by, is_known, name_of
+from ._branches import BYTES, ancestors, are_small, guard_by, is_known, name_of, ways
 from ._draws import alone, blank, bytes_of, is_by_size, is_draw, keep
 from ._effects import Effects, Unknown, call, leaves, may_write, storages_of
 from ._generators import BYTES as STATE, TAKEN, Slots, emit, slots_of
@@ -267,4 +266,4 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     return answer
 
 
-_branches.ways.append(taken)
+ways.append(taken)

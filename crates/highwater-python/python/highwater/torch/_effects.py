@@ -14,6 +14,8 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._held import storage_key
+
 OURS = ("aten", "prims", "prim", "highwater")
 
 WRITES = tuple(f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"))
@@ -154,10 +156,6 @@ def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
 
 def leaves(node: fx.Node) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(node.meta.get("example_value")) if isinstance(leaf, Tensor)]
-
-
-def storage_key(value: Tensor) -> int:
-    return int(value.untyped_storage()._cdata)
 
 
 def storages_of(nodes: Iterable[fx.Node]) -> set[int]:

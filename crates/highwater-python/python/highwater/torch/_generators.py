@@ -8,7 +8,6 @@ state is exchanged for the object's before and after it: so kernels that run aga
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +23,9 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable, UserDefinedVariable
 from torch.fx.node import has_side_effect
 
-from ._branches import guard_by, is_active, name_of
-from ._graph import COST
+from ._branches import guard_by, name_of
+from ._patches import instead
+from ._nodes import COST
 
 slots: dict[int, torch.Generator] = {}
 """The generator objects of graphs, by number."""
@@ -256,21 +256,6 @@ def install() -> None:
     for kind in (UserDefinedClassVariable, *vars(script_object).values()):
         if isinstance(kind, type) and issubclass(kind, UserDefinedVariable) and "call_function" in vars(kind):
             instead(kind, "call_function", class_called)
-
-
-def instead(kind: Any, name: str, ours: Callable[..., VariableTracker | None]) -> None:
-    """Has a method of Dynamo's ask a function of ours before."""
-    known, is_inherited = getattr(kind, name), name not in vars(kind)
-
-    @functools.wraps(known)
-    def call(self: Any, tx: Any, *args: Any, **kwargs: Any) -> VariableTracker:
-        args = (*args, *kwargs.values())
-        # A class below may have the method from another base, which comes after this one.
-        before = getattr(super(kind, self), name) if is_inherited else functools.partial(known, self)
-        answer = ours(functools.partial(before, tx), self, tx, *args) if is_active() else None
-        return before(tx, *args) if answer is None else answer
-
-    setattr(kind, name, call)
 
 
 def function_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:

@@ -8,32 +8,23 @@ from __future__ import annotations
 
 import operator
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from ._device import Device, device_of_graph
-from ._effects import storage_key
-from ._in_place import InPlace, find_in_place
+from ._held import storage_key
+from ._in_place import FORMS, InPlace, is_alike
 from ._nested import calls, is_pure, is_random
-from ._where import CannotPlan, where
+from ._nodes import CELL, COPY, COST, HELD, ONCE, PASSING, WRITES, is_symbolic, is_tangent, item_of, nbytes, remake, storage_of, tensors
 
 aten = torch.ops.aten
-COPY = aten.copy_.default
 
 # Whose result is a copy of all that their first argument is a view of. (Where a fake tensor's answer is one that
 # was remembered, it has only the bytes from its first element to its last.)
 COPIES_BASE = (aten.copy, aten.slice_scatter, aten.select_scatter, aten.diagonal_scatter, aten.as_strided_scatter)
-
-# What is said of a node in its meta: that it runs once, the inputs that it writes over, the seconds and scratch
-# bytes of it, and that somebody holds what it reads from then on.
-ONCE, WRITES, COST, HELD = "highwater_once", "highwater_writes", "highwater_cost", "highwater_held"
-# The bytes of an optimizer's state that it overwrites; of an input of a backward, that it is written over; of an
-# input, that others may write to it before the backward.
-CELL, OVERWRITTEN, PASSING = "highwater_cell", "highwater_overwritten", "highwater_passing"
 
 Pin = Literal["free", "keep", "recompute", "prefer_keep", "prefer_recompute"]
 
@@ -76,55 +67,6 @@ class Kernel:
     """Storages from outside that it writes over: who reads them, reads them before."""
     scratch: int = 0
     """Bytes that it takes for a while, once that is known."""
-
-
-def is_node(value: Any) -> TypeGuard[fx.Node]:
-    return isinstance(value, fx.Node)
-
-
-def tensors(node: fx.Node) -> list[torch.Tensor]:
-    """The tensors that a node results in."""
-    return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
-
-
-def refuse_sizeless(graph: fx.Graph) -> None:
-    """Sparse tensors have no storage that could be planned, and those whose size follows from data have one of any size."""
-    for node in graph.nodes:
-        if any(leaf.layout is not torch.strided for leaf in tensors(node)):
-            raise CannotPlan(f"{where(node)} has a sparse result. Sparse tensors and gradients cannot be planned: use dense ones")
-        if any(free_unbacked_symbols(leaf.shape) for leaf in tensors(node)):
-            raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, move this out of the model, or pass a size as a Python number: int(n)")
-
-
-def storage_of(node: fx.Node) -> int | None:
-    """The storage that a node's result is a view of, if it is one tensor."""
-    value = node.meta.get("val")
-    return storage_key(value) if isinstance(value, torch.Tensor) else None
-
-
-def remake(view: fx.Node) -> None:
-    """Has a view's description follow from what the view is of now."""
-    args, kwargs = fx.map_arg((view.args, view.kwargs), lambda node: node.meta["val"])
-    with tensors(view)[0].fake_mode:  # type: ignore[attr-defined]
-        view.meta = {**view.meta, "val": view.target(*args, **kwargs)}  # type: ignore[operator]
-
-
-def nbytes(tensor: torch.Tensor) -> int:
-    # A size that is a symbol becomes the number that it is now: another one is another plan.
-    return int(tensor.untyped_storage().nbytes())
-
-
-def item_of(node: fx.Node) -> tuple[fx.Node, tuple[Any, ...]]:
-    """The call that a node takes an item of, and the positions that lead to it: results may be lists in a tuple."""
-    path: tuple[Any, ...] = ()
-    while node.target is operator.getitem and is_node(node.args[0]):
-        node, path = node.args[0], (node.args[1], *path)
-    return node, path
-
-
-def is_tangent(node: fx.Node) -> bool:
-    """Whether a node is a gradient that comes in."""
-    return node.op == "placeholder" and node.name.startswith("tangents")
 
 
 @dataclass
@@ -326,6 +268,26 @@ class JointGraph:
         self.kernels = others[:cut] + copies + others[cut:]
 
 
-def is_symbolic(node: fx.Node) -> bool:
-    """Whether a node results in a number of shapes, which is no work."""
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
+    """The form of a call that writes over its first argument, where that is of the result's kind and its
+    storage is nobody else's."""
+    node = kernel.node
+    if kernel.random or len(kernel.outputs) != 1 or not node.args or not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    first, result = node.args[0], node.meta["val"]
+    if not isinstance(first, fx.Node) or not isinstance(first.meta.get("val"), torch.Tensor) or not isinstance(result, torch.Tensor):
+        return None
+    tensor, storage = first.meta["val"], joint.of.get(first)
+    if storage is None or joint.storages[storage].external or not is_alike(tensor, result):
+        return None
+    if joint.storages[storage].bytes != joint.storages[kernel.outputs[0]].bytes:
+        return None  # it is a part of more
+    others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
+    if any(storage in joint.reads(other) for other in others):
+        return None
+    if node.target is aten.cumsum.default and not tensor.dim():
+        return None  # of a single number it makes a copy
+    form = FORMS.get(node.target)
+    if form is None or tensor.dtype not in form.dtypes or not joint.device.overwrites(node.target):
+        return None
+    return InPlace(form.target, kernel.inputs.index(storage), form.out)

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import fx
-from torch.utils import _pytree as pytree
-
-if TYPE_CHECKING:
-    from ._graph import JointGraph, Kernel
 
 aten = torch.ops.aten
 
@@ -110,31 +105,6 @@ class InPlace:
     """The position in the kernel's inputs of the storage that is written over."""
     out: str | None = None
     """The keyword that the first argument is given by once more."""
-
-
-def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
-    """The form of a call that writes over its first argument, where that is of the result's kind and its
-    storage is nobody else's."""
-    node = kernel.node
-    if kernel.random or len(kernel.outputs) != 1 or not node.args or not isinstance(node.target, torch._ops.OpOverload):
-        return None
-    first, result = node.args[0], node.meta["val"]
-    if not isinstance(first, fx.Node) or not isinstance(first.meta.get("val"), torch.Tensor) or not isinstance(result, torch.Tensor):
-        return None
-    tensor, storage = first.meta["val"], joint.of.get(first)
-    if storage is None or joint.storages[storage].external or not is_alike(tensor, result):
-        return None
-    if joint.storages[storage].bytes != joint.storages[kernel.outputs[0]].bytes:
-        return None  # it is a part of more
-    others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
-    if any(storage in joint.reads(other) for other in others):
-        return None
-    if node.target is aten.cumsum.default and not tensor.dim():
-        return None  # of a single number it makes a copy
-    form = FORMS.get(node.target)
-    if form is None or tensor.dtype not in form.dtypes or not joint.device.overwrites(node.target):
-        return None
-    return InPlace(form.target, kernel.inputs.index(storage), form.out)
 
 
 def is_alike(tensor: torch.Tensor, result: torch.Tensor) -> bool:

@@ -16,7 +16,8 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from ._errors import while_compiling
-from ._graph import ONCE, JointGraph
+from ._nodes import ONCE
+from ._graph import JointGraph
 from ._inlined import open_regions
 from ._kept import maker
 from ._generators import OURS as GENERATORS

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ._effects import storage_key
-from ._graph import remake, tensors
+from ._held import storage_key
+from ._nodes import remake, tensors
 from ._nested import graphs_of, is_nested, is_pure, is_random
 
 class OwnResults:

@@ -10,7 +10,8 @@ from typing import Any
 import highwater
 from highwater import Family, Plan, Problem
 
-from ._choices import Choice, Choices, OverBudget, Report
+from ._choice import Choice
+from ._choices import Choices, OverBudget, Report
 from ._kept import Kept
 from ._memory import MOST
 

@@ -31,7 +31,7 @@ from ._generators import price
 from ._inlined import open_regions, separate_results
 from ._layouts import LAID_OUT, TRACED_AS, inverse, memory_order, read_as_it_lies
 from ._nested import graphs_within
-from ._pieces import needs_number
+from ._breaks import needs_number
 from ._python_draws import refuse_wide
 from ._where import CannotPlan, line_of, shortened
 

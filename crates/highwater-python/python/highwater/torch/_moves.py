@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -12,13 +12,12 @@ from torch import fx
 from highwater import Instruction
 
 from ._alive import Move
-from ._graph import OVERWRITTEN, JointGraph, tensors
+from ._choice import Choice
+from ._nodes import OVERWRITTEN, tensors
+from ._graph import JointGraph
+from ._section import Section
 from ._states import Arrange, MoveState, States
 from ._transfers import CopyRoom, Evict, Fetch, Finish, Form, Stay, TakeRoom, Transfers, Wait
-
-if TYPE_CHECKING:
-    from ._choices import Choice
-    from ._emit import Section
 
 
 class Moves:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ._effects import storage_key
-from ._graph import is_node, tensors
+from ._held import storage_key
+from ._nodes import is_node, tensors
 from ._nested import calls, graph_at, graphs_of, is_nested
 
 Cost = tuple[float, int, int]

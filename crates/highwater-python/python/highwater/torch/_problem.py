@@ -5,7 +5,8 @@ from __future__ import annotations
 from highwater import Link, Problem
 
 from ._costs import Prices
-from ._graph import ONCE, JointGraph, Kernel, Pin, tensors
+from ._nodes import ONCE, tensors
+from ._graph import JointGraph, Kernel, Pin
 from ._kept import Said
 from ._pins import pins
 

@@ -30,8 +30,8 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _branches
-from ._branches import ancestors, guard_by, is_active, name_of
+from ._branches import ancestors, guard_by, name_of, ways
+from ._patches import is_active
 from ._draws import keep
 from ._effects import Effects, Unknown, call, leaves
 from ._where import CannotPlan, where
@@ -315,7 +315,7 @@ def install() -> None:
     TorchInGraphFunctionVariable.call_function = call_torch  # type: ignore[method-assign]
     BuiltinVariable.call_function = call_builtin  # type: ignore[method-assign]
     InstructionTranslator.__init__ = start  # type: ignore[method-assign]
-    _branches.ways.append(taken)
+    ways.append(taken)
 
 
 install()

@@ -14,10 +14,10 @@ from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, In
 from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError, Unsupported, UserError
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ._branches import branches_as_eager
+from ._patches import branches_as_eager
 from ._calls import LIMITS, SIZES, settings
 from ._errors import Shortened, unlogged, without_advice
-from ._pieces import needs_number, no_step, place_of
+from ._breaks import needs_number, no_step, place_of
 from ._where import LIBRARIES, CannotPlan, is_of_user, shortened
 
 # Where Dynamo's words begin in errors that it did not raise.

@@ -12,14 +12,11 @@ from __future__ import annotations
 import bisect
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from highwater import Instruction
 
+from ._choice import Choice
 from ._graph import JointGraph
-
-if TYPE_CHECKING:
-    from ._choices import Choice
 
 UNIT = 512
 SMALL = 1 << 20

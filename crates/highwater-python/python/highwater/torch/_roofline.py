@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from highwater import Link
@@ -14,12 +14,11 @@ from torch.utils.flop_counter import flop_registry
 
 from ._arguments import is_number
 from ._device import Device
-from ._graph import COST, Kernel, is_node, tensors
+from ._nodes import COST, is_node, tensors
+from ._graph import Kernel
 from ._nested import graphs_of
 from ._nested_costs import most_within, rounds
-
-if TYPE_CHECKING:
-    from ._updates import Updates
+from ._updates import Updates
 
 
 @dataclass(frozen=True, slots=True)

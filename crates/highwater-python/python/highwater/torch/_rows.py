@@ -35,7 +35,7 @@ def rows_at_once(kind: type[optim.Optimizer], group: dict[str, Any], parameter: 
     return rows if rows < len(parameter) else None
 
 
-def step(optimizer: optim.Optimizer, rows: int | None) -> None:
+def step_by_rows(optimizer: optim.Optimizer, rows: int | None) -> None:
     """A step of an optimizer that has one parameter for now."""
     (group,) = optimizer.param_groups
     (parameter,) = group["params"]
@@ -97,7 +97,7 @@ def same_bits(make: Callable[[Tensor], optim.Optimizer], dtype: torch.dtype, dev
             gradient = numbers()
             for optimizer, rows in zip(ends, (None, 3), strict=True):
                 optimizer.param_groups[0]["params"][0].grad = gradient.clone()
-                step(optimizer, rows)
+                step_by_rows(optimizer, rows)
         one, other = [[optimizer.param_groups[0]["params"][0].detach(), *states(optimizer)] for optimizer in ends]
         return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other))
 

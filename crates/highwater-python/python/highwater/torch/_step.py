@@ -16,7 +16,7 @@ from . import _arguments as arguments
 from ._choices import Report
 from ._costs import Costs, Prices
 from ._device import Device
-from ._effects import storage_key
+from ._held import storage_key
 from ._graph import Kernel
 from ._interrupts import held_back
 from ._known import Known

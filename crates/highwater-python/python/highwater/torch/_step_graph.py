@@ -5,29 +5,32 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
+from torch.amp import GradScaler
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ._backend import REPORTS, compile_graph
-from ._choices import Choices
+from ._choices import REPORTS, Choices, Report
+from ._boxed import compile_graph
 from ._clip import add_coefficient, is_one_kind, scratch_bytes
+from ._costs import Prices
 from ._device import Device, device_of
-from ._effects import storage_key
+from ._held import held, storage_key, unseen
 from ._emit import emit
 from ._gradients import input_of, is_laid_out, laid_out, places_of_gradients
-from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sizeless, tensors
+from ._nodes import CELL, COST, HELD, WRITES, refuse_sizeless, tensors
+from ._graph import JointGraph
+from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
-from ._rehearsal import held, unseen
+from ._optimizers import Optimizers
 from ._sizes import for_each_size, is_dynamic
 from ._states import States
+from ._transfers import Transfers
+from ._updates import Updates
 from ._where import CannotPlan
-
-if TYPE_CHECKING:
-    from ._step import Step
 
 # What of a node's meta says where it comes of.
 ORIGIN = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace")
@@ -50,6 +53,38 @@ class Way:
     phase: Phase
     one_by_one: bool
     """Whether each parameter is updated as soon as its gradient is final."""
+
+
+class Planning(Protocol):
+    """A step, as the plans of its graphs see it."""
+
+    model: nn.Module
+    optimizers: Optimizers
+    memory: int
+    host_memory: int
+    gradient_accumulation_steps: int
+    max_grad_norm: float | None
+    scaler: GradScaler | None
+    reports: list[Report]
+    costs: Prices
+    known: Known
+    states: States
+    transfers: Transfers
+    updates: Updates
+    foretold: Device | None
+    passed: set[int]
+
+    @property
+    def one_by_one(self) -> bool: ...
+
+    @property
+    def clipped(self) -> list[Tensor]: ...
+
+    def name_of(self, tensor: Tensor) -> str: ...
+
+    def state_bytes(self, apart: Collection[int] = ()) -> int: ...
+
+    def movable_bytes(self, parameter: Tensor) -> int: ...
 
 
 class Receive:
@@ -83,7 +118,7 @@ class Finish:
 class Whole:
     """The backend that plans a step's forward, backward and updates together."""
 
-    def __init__(self, step: Step, way: Way) -> None:
+    def __init__(self, step: Planning, way: Way) -> None:
         self.step, self.way = step, way
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
@@ -170,7 +205,7 @@ def kept_bytes(graph: fx.Graph, outputs: int, device: Device) -> int:
 class Ending:
     """Has a joint graph end in updates, or in gradients that parameters hold, rather than return gradients."""
 
-    def __init__(self, module: fx.GraphModule, inputs: Sequence[Any], step: Step, way: Way) -> None:
+    def __init__(self, module: fx.GraphModule, inputs: Sequence[Any], step: Planning, way: Way) -> None:
         self.graph, self.inputs, self.step, self.way = module.graph, inputs, step, way
         self.received: list[tuple[Tensor, fx.Node, fx.Node]] = []
         """The parameters that get a gradient: each with its input, and its gradient."""

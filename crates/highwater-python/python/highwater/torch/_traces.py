@@ -23,7 +23,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.nn.modules import module
 
-from ._branches import is_active
+from ._patches import is_active
 
 # Dynamo skips them for branches that they have elsewhere.
 TRACED = tuple(os.path.join(os.path.dirname(torch.__file__), "ao", "quantization", name) for name in ("fake_quantize.py", "quantize.py"))

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _rows
 from ._allocated import Within
-from ._costs import Costs
 from ._device import device_of
 from ._optimizers import ALONE, Optimizers, is_trained, ways
-from ._rehearsal import STEPS, Needs, Rehearsal, as_eager, held, twin_of
+from ._rehearsal import STEPS, Needs, Rehearsal, as_eager, twin_of
+from ._rows import rows_at_once, same_bits, step_by_rows
+from ._held import held
 from ._where import CannotPlan
 
 
@@ -39,7 +39,7 @@ class Updates:
         """Updates some parameters, whose gradients are there, and frees those."""
         for parameter in parameters:
             with self._only(parameter) as optimizer:
-                _rows.step(optimizer, self._rows(parameter))
+                step_by_rows(optimizer, self._rows(parameter))
             parameter.grad = None
             self.done += 1
 
@@ -55,12 +55,12 @@ class Updates:
     def _rows(self, parameter: Tensor) -> int | None:
         """How many rows of a parameter are updated at a time, None for all at once."""
         (optimizer, group), device = self.optimizers.owner(parameter), self.device or parameter.device
-        rows = _rows.rows_at_once(type(optimizer), group, parameter, device)
+        rows = rows_at_once(type(optimizer), group, parameter, device)
         if rows is None or device.type == "cuda" and not torch.cuda.is_available():
             return rows
         key = (type(optimizer), parameter.dtype, device, *ways(optimizer, group))
         if key not in self._same:
-            self._same[key] = _rows.same_bits(lambda like: twin_of(optimizer, group, like), parameter.dtype, device)
+            self._same[key] = same_bits(lambda like: twin_of(optimizer, group, like), parameter.dtype, device)
         return rows if self._same[key] else None
 
     def needs(self, parameter: Tensor) -> Needs:
@@ -95,8 +95,9 @@ class Updates:
         each = (self.count_bytes(parameter) if id(parameter) in apart else self.needs(parameter).state for parameter in stateful)
         return held(settings, device_of(parameters)) + sum(each)
 
-    def seconds(self, parameter: Tensor, costs: Costs) -> float:
-        """Predicted seconds of a parameter's update, from one of a small parameter."""
+    def seconds(self, parameter: Tensor, known_or: Callable[[str, Callable[[], tuple[Any, ...]]], tuple[Any, ...]]) -> float:
+        """Predicted seconds of a parameter's update, from one of a small parameter. `known_or`: what was measured before
+        by a name, or is now."""
         device = device_of([parameter])
         # With its gradient and state it has to have room, several times where it is computed from copies.
         count = max(1, int(min(parameter.numel(), device.timed_numbers, device.room() / 64)))
@@ -108,7 +109,7 @@ class Updates:
                 return device.seconds(twin.step, 3, 1.0), 0
 
         name = f"{type(optimizer).__name__}.step {dict(ways(optimizer, group))} {parameter.device.type} {parameter.dtype} {count} {device.name}"
-        seconds: float = costs.known_or(name.rstrip(), measured)[0]
+        seconds: float = known_or(name.rstrip(), measured)[0]
         return seconds * max(1.0, parameter.numel() / max(count, 1))
 
     # All parameters at once.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import os
 import re
+import sys
 import sysconfig
+from types import FrameType
 
 import highwater
 import torch
@@ -91,3 +93,19 @@ def place_now() -> str:
 def shortened(line: str) -> str:
     """Without the folder that packages are installed in, or that the program runs in."""
     return line.rpartition("/site-packages/")[2].removeprefix(f"{os.getcwd()}/")
+
+
+def level_of_user() -> int:
+    """The `stacklevel` for a warning of the caller: that of the first line that is the user's."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and (level == 1 or not is_of_user(frame.f_code.co_filename)):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def line_of_caller() -> str:
+    """The user's line that is being run."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_of_user(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "a line that is not known" if frame is None else shortened(f"{frame.f_code.co_filename}:{frame.f_lineno}")
