@@ -9,10 +9,10 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch import _rows
-from highwater.torch._allocated import allocated
-from highwater.torch._optimizers import Optimizers
-from highwater.torch._updates import Updates
+from highwater.torch._device.allocated import allocated
+from highwater.torch._optim import rows as _rows
+from highwater.torch._optim.optimizers import Optimizers
+from highwater.torch._optim.updates import Updates
 from torch import Tensor, nn, optim
 
 
