@@ -14,6 +14,7 @@ from .._device.held import storage_key
 from .._graph.nested import graphs_of, is_nested, is_pure, is_random
 from .._graph.nodes import remake, tensors
 
+
 class OwnResults:
     """Calls an operation, and copies results that are views of its arguments or of each other.
 

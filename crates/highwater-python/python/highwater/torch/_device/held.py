@@ -1,4 +1,4 @@
-"""Bytes of a device's memory that tensors hold. Views of one tensor hold the same ones."""
+"""Bytes of a device's memory that tensors hold."""
 
 from __future__ import annotations
 
