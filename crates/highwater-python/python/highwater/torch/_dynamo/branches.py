@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .effects import Effects, Unknown, leaves, may_write, storages_of
-from .patches import is_active
+from .patches import instead, is_active
 
 # More than a mask and what is made of it is no condition, but a computation.
 NODES, BYTES = 64, 1 << 24
@@ -193,16 +193,26 @@ def is_item(value: TensorVariable, name: str, args: Sequence[VariableTracker]) -
     return name == "item" and not args and isinstance(example, Tensor) and example.dtype is torch.bool and example.numel() == 1
 
 
-def answered(known: Callable[..., VariableTracker], self: Any, tx: Any, args: Sequence[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+def function_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:
     """A call of a function that Dynamo traces: whether something is traced is answered here."""
-    if self.fn.__name__ in ASKS and self.fn.__module__ == ASKED and is_active() and tx.f_globals.get("__name__") in CHOOSES:
-        # It may be told a tensor, by whose values it will choose.
-        about = [value.realize() for value in (*args, *kwargs.values())]
-        if all(not isinstance(value, TensorVariable) or condition(tx, value) is not None for value in about):
-            told: VariableTracker = VariableTracker.build(tx, False)
-            return told
-    found: VariableTracker = known(self, tx, args, kwargs)
-    return found
+    if self.fn.__name__ not in ASKS or self.fn.__module__ != ASKED or tx.f_globals.get("__name__") not in CHOOSES:
+        return None
+    # It may be told a tensor, by whose values it will choose.
+    about = [value.realize() for value in (*args, *kwargs.values())]
+    if any(isinstance(value, TensorVariable) and condition(tx, value) is None for value in about):
+        return None
+    told: VariableTracker = VariableTracker.build(tx, False)
+    return told
+
+
+def builtin_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:
+    answer = truth(tx, args[0]) if self.fn in (bool, operator.not_) and len(args) == 1 else None
+    return None if answer is None else VariableTracker.build(tx, self.fn(answer))
+
+
+def tensor_called(known: Any, self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker | None:
+    answer = truth(tx, self) if is_item(self, name, args) else None
+    return None if answer is None else VariableTracker.build(tx, answer)
 
 
 def install() -> None:
@@ -213,28 +223,9 @@ def install() -> None:
         for i, known in enumerate(table):
             if "generic_jump" in getattr(known, "__qualname__", ""):
                 table[i] = functools.partial(jump, known)
-    known_call: Any = UserFunctionVariable.call_function
-
-    @functools.wraps(known_call)
-    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        return answered(known_call, self, tx, args, kwargs)
-
-    known_builtin: Any = BuiltinVariable.call_function
-    known_method: Any = TensorVariable.call_method
-
-    @functools.wraps(known_builtin)
-    def call_builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        answer = truth(tx, args[0]) if self.fn in (bool, operator.not_) and len(args) == 1 else None
-        return known_builtin(self, tx, args, kwargs) if answer is None else VariableTracker.build(tx, self.fn(answer))  # type: ignore[no-any-return]
-
-    @functools.wraps(known_method)
-    def call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
-        answer = truth(tx, self) if is_item(self, name, args) else None
-        return known_method(self, tx, name, args, kwargs) if answer is None else VariableTracker.build(tx, answer)  # type: ignore[no-any-return]
-
-    UserFunctionVariable.call_function = call_function  # type: ignore[method-assign]
-    BuiltinVariable.call_function = call_builtin  # type: ignore[method-assign]
-    TensorVariable.call_method = call_method  # type: ignore[method-assign]
+    instead(UserFunctionVariable, "call_function", function_called)
+    instead(BuiltinVariable, "call_function", builtin_called)
+    instead(TensorVariable, "call_method", tensor_called)
 
 
 install()

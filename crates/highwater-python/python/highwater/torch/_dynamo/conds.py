@@ -18,7 +18,7 @@ from torch._dynamo.variables.higher_order_ops import CondHigherOrderVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 
 from .._messages.locations import CannotPlan, place_now
-from .patches import is_active
+from .patches import instead, is_active
 from .python_draws import is_of_python, taken
 
 IDENTITY = {"is": True, "is not": False}
@@ -67,30 +67,23 @@ def same(tx: Any, args: Sequence[VariableTracker]) -> bool | None:
     return truths[0] is constants[0]
 
 
+def cond_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:
+    return chosen(tx, args, kwargs)
+
+
+def formatted(known: Any, self: Any, spec: VariableTracker, flags: int) -> None:
+    """What a translator has on top of its stack becomes a constant, where Dynamo would format the name of a symbol."""
+    if not spec.is_python_constant() or spec.as_python_constant():
+        self.stack[-1] = specialize_symnode(self.stack[-1])
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
-    known: Any = CondHigherOrderVariable._call_function
-
-    @functools.wraps(known)
-    def call(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        answer = chosen(tx, args, kwargs) if is_active() else None
-        return known(self, tx, args, kwargs) if answer is None else answer
-
-    CondHigherOrderVariable._call_function = call  # type: ignore[method-assign]
+    instead(CondHigherOrderVariable, "_call_function", cond_called)
+    instead(symbolic_convert.InstructionTranslatorBase, "_format_value", formatted)
     handlers: Any = symbolic_convert.compare_op_handlers
     for name in IDENTITY:
         handlers[name] = functools.partial(compared, handlers[name], name)
-
-    known_format: Any = symbolic_convert.InstructionTranslatorBase._format_value
-
-    @functools.wraps(known_format)
-    def format_value(self: Any, spec: VariableTracker, flags: int) -> None:
-        # Dynamo would format the name of a symbol.
-        if is_active() and (not spec.is_python_constant() or spec.as_python_constant()):
-            self.stack[-1] = specialize_symnode(self.stack[-1])
-        known_format(self, spec, flags)
-
-    symbolic_convert.InstructionTranslatorBase._format_value = format_value  # type: ignore[method-assign, assignment]
 
 
 def compared(known: Any, name: str, tx: Any, args: Any, kwargs: Any) -> VariableTracker:

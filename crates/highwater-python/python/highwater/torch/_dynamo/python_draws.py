@@ -34,7 +34,7 @@ from .._messages.locations import CannotPlan, where
 from .branches import ancestors, guard_by, name_of, ways
 from .draws import keep
 from .effects import Effects, Unknown, call, leaves
-from .patches import is_active
+from .patches import instead, is_active
 
 # Methods of `random.Random` that Dynamo draws when the graph is called.
 DRAWN_LATER = ("random", "uniform", "randint", "randrange")
@@ -245,15 +245,48 @@ def look_at(generator: Any, name: str, args: Sequence[VariableTracker]) -> None:
         refuse(f"the numbers of random.{name}()")
 
 
+def generator_called(known: Any, self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+    """A method of a generator of Python's."""
+    args, kwargs = arguments(name, args, kwargs)
+    look_at(self, name, args)
+    return known(name, args, kwargs)  # type: ignore[no-any-return]
+
+
+def numpy_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> None:
+    traced = misc.get_np_to_tnp_map().get(self.value)
+    if traced is not None and traced.__module__ == "torch._numpy.random":
+        refuse(f"the numbers of numpy.random.{traced.__name__}()")
+
+
+def method_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:
+    """A call of what may be a method of a generator: `random.random` is one."""
+    if not isinstance(self.value, METHODS) or not isinstance(self.value.__self__, random.Random):
+        return None
+    name = self.value.__name__
+    if name not in ("seed", "getstate", "setstate", *DRAWN_LATER):
+        refuse(f"the numbers of random.{name}()")
+    return known(*arguments(name, args, kwargs))  # type: ignore[no-any-return]
+
+
+def torch_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:
+    return number_as_tensor(tx, self.value, args, kwargs)
+
+
+def builtin_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> None:
+    if self.fn is operator.getitem and isinstance(args[1], UnspecializedPythonVariable) and not args[0].is_tensor():
+        refuse_for("A graph cannot look something up by a number that Python's random draws. Draw it before the call and pass it in.")
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
+    instead(RandomVariable, "call_method", generator_called)
+    instead(NumpyVariable, "call_function", numpy_called)
+    instead(UserDefinedObjectVariable, "call_function", method_called)
+    instead(TorchInGraphFunctionVariable, "call_function", torch_called)
+    instead(BuiltinVariable, "call_function", builtin_called)
+    # These do something after Dynamo's own.
     known_init: Any = RandomVariable.__init__
-    known_method: Any = RandomVariable.call_method
-    known_numpy: Any = NumpyVariable.call_function
     known_start: Any = InstructionTranslator.__init__
-    known_object: Any = UserDefinedObjectVariable.call_function
-    known_torch: Any = TorchInGraphFunctionVariable.call_function
-    known_builtin: Any = BuiltinVariable.call_function
 
     @functools.wraps(known_init)
     def init(self: Any, rand: Any = None, seed: VariableTracker | None = None, **kwargs: Any) -> None:
@@ -262,40 +295,6 @@ def install() -> None:
         known_init(self, rand, seed, **kwargs)
         # Whether what it draws is the same in each call.
         self.random.highwater_seeded = rand is None and seed is not None and is_seed([seed])
-
-    @functools.wraps(known_method)
-    def call_method(self: Any, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-        if is_active():
-            args, kwargs = arguments(name, args, kwargs)
-            look_at(self, name, args)
-        return known_method(self, tx, name, args, kwargs)  # type: ignore[no-any-return]
-
-    @functools.wraps(known_numpy)
-    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        traced = misc.get_np_to_tnp_map().get(self.value) if is_active() else None
-        if traced is not None and traced.__module__ == "torch._numpy.random":
-            refuse(f"the numbers of numpy.random.{traced.__name__}()")
-        return known_numpy(self, tx, args, kwargs)  # type: ignore[no-any-return]
-
-    @functools.wraps(known_object)
-    def call_object(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        if is_active() and isinstance(self.value, METHODS) and isinstance(self.value.__self__, random.Random):
-            name = self.value.__name__
-            if name not in ("seed", "getstate", "setstate", *DRAWN_LATER):
-                refuse(f"the numbers of random.{name}()")
-            args, kwargs = arguments(name, args, kwargs)
-        return known_object(self, tx, args, kwargs)  # type: ignore[no-any-return]
-
-    @functools.wraps(known_torch)
-    def call_torch(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        made = number_as_tensor(tx, self.value, args, kwargs) if is_active() else None
-        return known_torch(self, tx, args, kwargs) if made is None else made
-
-    @functools.wraps(known_builtin)
-    def call_builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        if is_active() and self.fn is operator.getitem and isinstance(args[1], UnspecializedPythonVariable) and not args[0].is_tensor():
-            refuse_for("A graph cannot look something up by a number that Python's random draws. Draw it before the call and pass it in.")
-        return known_builtin(self, tx, args, kwargs)  # type: ignore[no-any-return]
 
     @functools.wraps(known_start)
     def start(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -309,11 +308,6 @@ def install() -> None:
                 log.highwater_state = random.getstate()
 
     RandomVariable.__init__ = init  # type: ignore[method-assign]
-    RandomVariable.call_method = call_method  # type: ignore[method-assign]
-    NumpyVariable.call_function = call_function  # type: ignore[method-assign]
-    UserDefinedObjectVariable.call_function = call_object  # type: ignore[method-assign]
-    TorchInGraphFunctionVariable.call_function = call_torch  # type: ignore[method-assign]
-    BuiltinVariable.call_function = call_builtin  # type: ignore[method-assign]
     InstructionTranslator.__init__ = start  # type: ignore[method-assign]
     ways.append(taken)
 
