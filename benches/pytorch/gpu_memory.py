@@ -90,7 +90,7 @@ class Cpu(Gpu):
     def wait(self) -> None: ...
 
     def peaks(self, run: Callable[[], Any], standing: int) -> dict[str, int]:
-        from highwater.torch._allocated import allocated
+        from highwater.torch._device.allocated import allocated
 
         return {"requested": standing + allocated(run)[1]}
 

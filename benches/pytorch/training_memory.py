@@ -29,8 +29,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import highwater.torch
 import torch
-from highwater.torch._allocated import allocated
-from highwater.torch._device import Device
+from highwater.torch._device.allocated import allocated
+from highwater.torch._device.device import Device
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop

@@ -35,5 +35,5 @@ def searched_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "plans"
     # The planner's own tests run where there is no PyTorch, too.
     if find_spec("torch"):
-        monkeypatch.setattr("highwater.torch._kept.plans_folder", lambda: folder)
+        monkeypatch.setattr("highwater.torch._plan.plan_cache.plans_folder", lambda: folder)
     return folder

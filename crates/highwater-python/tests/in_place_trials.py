@@ -1,6 +1,6 @@
 """Random calls of operations, each carried out twice: with a result of its own, and written over the first argument.
 
-``python tests/in_place_trials.py --trials 1000 --ops 'aten.mul*'`` tries the table of `_in_place.py`, and ``--all`` every
+``python tests/in_place_trials.py --trials 1000 --ops 'aten.mul*'`` tries the table of `in_place.py`, and ``--all`` every
 operation that has a form in place: it prints for which dtypes and layouts the bits differ.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from highwater.torch import _in_place
-from highwater.torch._allocated import allocated
+from highwater.torch._device import in_place as _in_place
+from highwater.torch._device.allocated import allocated
 from torch import Tensor
 
 aten = torch.ops.aten

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from highwater.torch._transfers import Pairs
+from highwater.torch._device.transfers import Pairs
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import highwater.torch
 import torch
-from highwater.torch import _allocated, _rows
+from highwater.torch._device import allocated
+from highwater.torch._optim import rows
 from optimizer_makers import MAKERS, Groups, Made, draw, is_installed
 from test_torch_fuzz import DrawnCosts
 import torch.nn.functional as F
@@ -505,7 +506,7 @@ class Meter:
             register(mark)
         self._in()
         try:
-            with _allocated.under_way, profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            with allocated.under_way, profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
                 answer = run()
         finally:
             callback_handler.remove_start_callback(self._out)
@@ -664,14 +665,14 @@ def where(error: BaseException) -> str:
 def few_rows(spec: Spec) -> Iterator[None]:
     """Has updates be of a few rows at a time, of parameters that are large here."""
     name = "NUMBERS"
-    before = getattr(_rows, name, None)
+    before = getattr(rows, name, None)
     if spec.few_rows and before is not None:
-        setattr(_rows, name, 4096)
+        setattr(rows, name, 4096)
     try:
         yield
     finally:
         if before is not None:
-            setattr(_rows, name, before)
+            setattr(rows, name, before)
 
 
 def of_eager(spec: Spec) -> tuple[list[dict[str, Any]], BaseException | None]:

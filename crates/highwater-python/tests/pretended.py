@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 import torch
-from highwater.torch import _device
-from highwater.torch._allocated import allocated
-from highwater.torch._device import Cuda
+from highwater.torch._device import device as _device
+from highwater.torch._device.allocated import allocated
+from highwater.torch._device.device import Cuda
 
 
 class Event:

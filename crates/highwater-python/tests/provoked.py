@@ -22,7 +22,7 @@ from unittest import mock
 
 import highwater.torch
 import torch
-from highwater.torch._device import Device
+from highwater.torch._device.device import Device
 
 PACKAGE = Path(highwater.torch.__file__).parent
 PAGE = Path(__file__).parents[1] / "MESSAGES.md"
@@ -255,20 +255,20 @@ ENTRIES: dict[str, list[str]] = {
         'torch.compile(model, backend=backend("1GiB"))(x)',
     ],
     "Host memory": [
-        "from highwater.torch._transfers import Rooms\nrooms = Rooms(100)\nheld = rooms.take(90, False)\nrooms.take(20, False)",
-        "from highwater.torch._transfers import Evict, Form, Stay, Transfers\n"
+        "from highwater.torch._device.transfers import Rooms\nrooms = Rooms(100)\nheld = rooms.take(90, False)\nrooms.take(20, False)",
+        "from highwater.torch._device.transfers import Evict, Form, Stay, Transfers\n"
         "stay = Stay(0, 384, Form.of(torch.zeros(8, 12)))\n"
         "Evict(Transfers(1 << 20), stay)(torch.zeros(4096, dtype=torch.uint8), torch.zeros(8, 12).double())",
     ],
     "GPUs": [
-        "from torch._subclasses.fake_tensor import FakeTensorMode\nfrom highwater.torch._device import device_of\n"
+        "from torch._subclasses.fake_tensor import FakeTensorMode\nfrom highwater.torch._device.device import device_of\n"
         'with FakeTensorMode():\n    device_of([torch.empty(1, device="xla")])',
-        "from highwater.torch._device import device_of_graph\nfrom torch import fx\ngraph = fx.Graph()\n"
+        "from highwater.torch._device.device import device_of_graph\nfrom torch import fx\ngraph = fx.Graph()\n"
         "from torch._subclasses.fake_tensor import FakeTensorMode\n"
         'with FakeTensorMode():\n    for name in ("cuda:0", "cuda:1"):\n'
         '        graph.placeholder("x").meta["val"] = torch.empty(1, device=name)\n'
         "device_of_graph(graph)",
-        "from highwater.torch._device import Cuda\nfrom pretended import Driver\n"
+        "from highwater.torch._device.device import Cuda\nfrom pretended import Driver\n"
         'device = Cuda(torch.device("cuda:0"), driver := Driver())\n'
         'driver.capturing = True\ndevice.run_and_save(torch.rand, 8)',
     ],
@@ -282,17 +282,17 @@ ENTRIES: dict[str, list[str]] = {
 
 # What no user meets.
 INTERNAL = {
-    "_drawn.py: raise Unknown": "is caught where a branch is looked at",
-    "_effects.py: raise Unknown": "is caught where a branch is looked at",
-    "_generators.py: raise RuntimeError('a model took a branch": "another thread draws at the wrong moment",
-    "_forecast.py: raise Enough": "ends a trace, and is caught where it began",
-    "_forecast.py: raise failed": "hands on an error of PyTorch's",
-    "_traces.py: raise RestartAnalysis": "has Dynamo trace a model again",
-    "_reserved.py: raise Short": "is caught where an allocator is carried out on numbers",
-    "_boxed.py: raise AssertionError(message)": "is an assert of the user's own",
-    "_raised.py: raise failed": "hands on an error of PyTorch's",
-    "_allocated.py: raise errors[0]": "hands on an error out of a thread",
-    "_backend.py: raise RuntimeError(f'torch {torch.__version__} does not support": "torch 2.14 alone",
+    "_dynamo/random_branches.py: raise Unknown": "is caught where a branch is looked at",
+    "_dynamo/effects.py: raise Unknown": "is caught where a branch is looked at",
+    "_dynamo/generators.py: raise RuntimeError('a model took a branch": "another thread draws at the wrong moment",
+    "_forecast/predict.py: raise Enough": "ends a trace, and is caught where it began",
+    "_forecast/predict.py: raise failed": "hands on an error of PyTorch's",
+    "_dynamo/avoided_breaks.py: raise RestartAnalysis": "has Dynamo trace a model again",
+    "_plan/reserved.py: raise Short": "is caught where an allocator is carried out on numbers",
+    "_emit/boxed.py: raise AssertionError(message)": "is an assert of the user's own",
+    "_dynamo/exceptions.py: raise failed": "hands on an error of PyTorch's",
+    "_device/allocated.py: raise errors[0]": "hands on an error out of a thread",
+    "_backend/backend.py: raise RuntimeError(f'torch {torch.__version__} does not support": "torch 2.14 alone",
 }
 
 
@@ -306,7 +306,7 @@ class Site:
     reached: bool = False
 
     def __str__(self) -> str:
-        return f"{self.path.name}: {self.text}"
+        return f"{self.path.relative_to(PACKAGE).as_posix()}: {self.text}"
 
     @property
     def is_internal(self) -> bool:

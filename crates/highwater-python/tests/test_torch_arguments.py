@@ -14,8 +14,8 @@ import highwater.torch
 import numpy as np
 import pytest
 import torch
-from highwater.torch._forecast import resized
-from highwater.torch._memory import parse
+from highwater.torch._forecast.batches import resized
+from highwater.torch._messages.amounts import parse
 from torch import Tensor, nn, optim
 
 GIB = 1 << 30

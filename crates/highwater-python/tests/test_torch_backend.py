@@ -12,7 +12,7 @@ from typing import Any
 import highwater.torch
 import pytest
 import torch
-from highwater.torch._allocated import allocated
+from highwater.torch._device.allocated import allocated
 from models import CASES, Case, Gpt
 from releases import FOUND_BY_NAME
 from torch import Tensor, nn

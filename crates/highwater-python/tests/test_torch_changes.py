@@ -15,9 +15,9 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._allocated import allocated
-from highwater.torch._pieces import Held
-from highwater.torch._roofline import guess
+from highwater.torch._backend.saved_tensors import Held
+from highwater.torch._device.allocated import allocated
+from highwater.torch._plan.roofline import guess
 from releases import FOUND_BY_NAME
 from torch import Tensor, nn
 
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     # No time is looked at here.
-    monkeypatch.setattr("highwater.torch._costs.measure", guess)
+    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
 
 
 class Scaled(nn.Module):
@@ -106,15 +106,15 @@ def test_an_exponent_that_changes_has_eagers_gradient(values: list[Any], dtype: 
 
 
 def test_a_number_that_is_built_in_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("highwater.torch._calls.SIZES", 3)
-    monkeypatch.setattr("highwater.torch._raised.SIZES", 3)
+    monkeypatch.setattr("highwater.torch._dynamo.calls.SIZES", 3)
+    monkeypatch.setattr("highwater.torch._dynamo.exceptions.SIZES", 3)
     with torch._dynamo.config.patch(recompile_limit=2), pytest.raises(Exception, match=r"number changes from step to step \(it was 0\.\d\).* 3 graphs"):
         changing(lambda h, n: F.dropout(h, n, training=False), [i / 10 for i in range(1, 8)], [4], False)
 
 
 def test_hundreds_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("highwater.torch._calls.SIZES", 3)
-    monkeypatch.setattr("highwater.torch._sizes.PLANS", 3)
+    monkeypatch.setattr("highwater.torch._dynamo.calls.SIZES", 3)
+    monkeypatch.setattr("highwater.torch._dynamo.sizes.PLANS", 3)
     with torch._dynamo.config.patch(recompile_limit=3, automatic_dynamic_shapes=True):
         backend = changing(USES["times"], [0.5] * 12, list(range(2, 8)), False)
         assert torch._dynamo.config.automatic_dynamic_shapes

@@ -13,7 +13,7 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch import _backend
+from highwater.torch._backend import compiled
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -85,7 +85,7 @@ class Seen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.again: Counter[Any] = Counter()
-        plain = _backend.emit
+        plain = compiled.emit
 
         def emit(joint: Any, choice: Any, transfers: Any) -> Any:
             runs = Counter(step.node for step in choice.plan.instructions if isinstance(step, Instruction.Run))
@@ -95,7 +95,7 @@ class Seen:
                     self.again[kernel.node.target] += runs[i] - 1
             return plain(joint, choice, transfers)
 
-        monkeypatch.setattr(_backend, "emit", emit)
+        monkeypatch.setattr(compiled, "emit", emit)
 
 
 def planned(model: nn.Module, memory: int, expected: list[Tensor] | None = None) -> highwater.torch.Report:

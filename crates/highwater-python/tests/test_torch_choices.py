@@ -5,8 +5,8 @@ from __future__ import annotations
 import highwater.torch
 import pytest
 import torch
-from highwater.torch import _backend
-from highwater.torch._choices import Choices
+from highwater.torch._backend import compiled
+from highwater.torch._plan.choices import Choices
 from models import CASES
 
 
@@ -20,7 +20,7 @@ def choices(monkeypatch: pytest.MonkeyPatch) -> Choices:
             super().__init__(*args)  # type: ignore[arg-type]
             made.append(self)
 
-    monkeypatch.setattr(_backend, "Choices", Seen)
+    monkeypatch.setattr(compiled, "Choices", Seen)
     torch._dynamo.reset()
     torch.manual_seed(0)
     case = CASES["gpt"]

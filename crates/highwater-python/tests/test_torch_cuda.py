@@ -16,18 +16,18 @@ import highwater.torch
 import pytest
 import torch
 from highwater import Instruction
-from highwater.torch._choices import Choices
-from highwater.torch._costs import Costs
-from highwater.torch._device import Cuda, device_of
-from highwater.torch._emit import emit, replays
-from highwater.torch._graph import JointGraph
-from highwater.torch._memory import MOST
-from highwater.torch._optimizers import Optimizers
-from highwater.torch._repeatable import ALWAYS, OF_FLOATS, WRITING, differs
-from highwater.torch._transfers import Transfers
-from highwater.torch._reserved import Allocator, carried_out
-from highwater.torch._roofline import DEVICES, Roofline
-from highwater.torch._updates import Updates
+from highwater.torch._device.device import Cuda, device_of
+from highwater.torch._device.repeatable import ALWAYS, OF_FLOATS, WRITING, differs
+from highwater.torch._device.transfers import Transfers
+from highwater.torch._emit.emit import emit, replays
+from highwater.torch._graph.joint import JointGraph
+from highwater.torch._messages.amounts import MOST
+from highwater.torch._optim.optimizers import Optimizers
+from highwater.torch._optim.updates import Updates
+from highwater.torch._plan.choices import Choices
+from highwater.torch._plan.costs import Costs
+from highwater.torch._plan.reserved import Allocator, carried_out
+from highwater.torch._plan.roofline import DEVICES, Roofline
 from models import CASES, Case, Gpt
 from pretended import Driver, pretend
 from test_torch_backend import models, same, train
@@ -286,7 +286,7 @@ def test_kernels_are_guessed_where_there_is_no_room(costs: None) -> None:
     driver = Driver(free=1 << 20)
     known = Costs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(highwater.torch._device.KINDS, "cuda", lambda device: Cuda(device, driver))
+        patch.setitem(highwater.torch._device.device.KINDS, "cuda", lambda device: Cuda(device, driver))
         seconds, scratch = known.of(joint.kernels[0])
         assert not known.known, "another time there may be room"
         assert seconds == Roofline(DEVICES["H100"]).seconds(joint.kernels[0].node) and scratch == 0
@@ -334,7 +334,7 @@ def test_checks_are_not_tried_on_made_up_numbers(costs: None) -> None:
     (check,) = (kernel for kernel in joint.kernels if "assert" in str(kernel.node.target))
     known = Costs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(highwater.torch._device.KINDS, "cuda", lambda device: Cuda(device, Driver()))
+        patch.setitem(highwater.torch._device.device.KINDS, "cuda", lambda device: Cuda(device, Driver()))
         assert known.of(check)[1] == 0 and not known.known
 
 
@@ -348,7 +348,7 @@ def test_what_does_not_fit_while_measuring_is_not_kept(monkeypatch: pytest.Monke
 
     known = Costs()
     with monkeypatch.context() as patch:
-        patch.setattr("highwater.torch._costs.measure", full)
+        patch.setattr("highwater.torch._plan.costs.measure", full)
         assert known.of(joint.kernels[0]) == (Roofline(DEVICES["H100"]).seconds(joint.kernels[0].node), 0)
     assert not known.known and driver.emptied
     known.of(joint.kernels[0])

@@ -10,7 +10,7 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._roofline import guess
+from highwater.torch._plan.roofline import guess
 from releases import DRAWS_FROM_OBJECTS
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
@@ -23,7 +23,7 @@ WAYS = ["step", "plenty", "floor"]
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     # No time is looked at here.
-    monkeypatch.setattr("highwater.torch._costs.measure", guess)
+    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
 
 
 class Model(nn.Module):

@@ -2,7 +2,7 @@
 floor, in between, and where tensors wait on the host, and no more memory than was told.
 
 ``python tests/test_torch_fuzz.py --programs 2000 --processes 2`` tries many, ``--first 17 --programs 1`` one
-of them again. What PyTorch's own ``aot_eager`` (but for what `_like_eager` mends) answers differently from
+of them again. What PyTorch's own ``aot_eager`` (but for what `like_eager` mends) answers differently from
 eager PyTorch is counted apart: there, ours must answer what ``aot_eager`` does.
 """
 
@@ -28,11 +28,11 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._allocated import allocated
+from highwater.torch._device.allocated import allocated
 from highwater import Link
-from highwater.torch._costs import Costs
-from highwater.torch._device import Device
-from highwater.torch._like_eager import like_eager, traced_like_eager
+from highwater.torch._autograd.like_eager import like_eager, traced_like_eager
+from highwater.torch._device.device import Device
+from highwater.torch._plan.costs import Costs
 from late_lanes import LateLanes
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
@@ -355,7 +355,7 @@ class DrawnCosts(Costs):
         self.save = lambda: None  # type: ignore[method-assign]
 
     def _measure(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
-        signature = highwater.torch._costs.describe(node)
+        signature = highwater.torch._plan.costs.describe(node)
         if signature not in self.bytes:
             self.bytes[signature] = super()._measure(node, device)[1:]
         drawn = hashlib.sha256(f"{self.seed} {signature}".encode()).digest()[0]

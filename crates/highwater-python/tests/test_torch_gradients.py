@@ -7,7 +7,7 @@ from collections.abc import Callable
 import highwater.torch
 import pytest
 import torch
-from highwater.torch._allocated import allocated
+from highwater.torch._device.allocated import allocated
 from torch import Tensor, nn
 
 SIZE = 96

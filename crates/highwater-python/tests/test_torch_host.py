@@ -12,9 +12,9 @@ from typing import Any
 import highwater.torch
 import pytest
 import torch
-from highwater.torch._allocated import allocated
-from highwater.torch import _transfers
-from highwater.torch._transfers import CopyRoom, Evict, Fetch, Form, HostMemoryError, Lanes, Piece, Rooms, Stay, Transfers
+from highwater.torch._device import transfers as _transfers
+from highwater.torch._device.allocated import allocated
+from highwater.torch._device.transfers import CopyRoom, Evict, Fetch, Form, HostMemoryError, Lanes, Piece, Rooms, Stay, Transfers
 from late_lanes import LateLanes
 from models import CASES, Case, Gpt
 from test_torch_backend import models, same, train

@@ -9,11 +9,11 @@ from typing import Any
 import highwater.torch
 import pytest
 import torch
-from highwater.torch._allocated import allocated
-from highwater.torch._states import States
-from highwater.torch._transfers import Transfers
-from highwater.torch._optimizers import Optimizers
-from highwater.torch._updates import Updates
+from highwater.torch._device.allocated import allocated
+from highwater.torch._device.transfers import Transfers
+from highwater.torch._optim.optimizers import Optimizers
+from highwater.torch._optim.states import States
+from highwater.torch._optim.updates import Updates
 from late_lanes import LateLanes
 from models import Gpt
 from test_torch_step import MAKES, Make

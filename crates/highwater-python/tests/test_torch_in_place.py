@@ -11,8 +11,8 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._graph import JointGraph
-from highwater.torch._in_place import FORMS
+from highwater.torch._device.in_place import FORMS
+from highwater.torch._graph.joint import JointGraph
 from in_place_trials import FIRST, OTHERS, scratch, trial
 from torch import Tensor, nn
 
@@ -53,7 +53,7 @@ def in_place(model: Callable[..., Tensor], *inputs: Tensor) -> list[str]:
 
     seen: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("highwater.torch._backend.JointGraph", Watched)
+        patch.setattr("highwater.torch._backend.compiled.JointGraph", Watched)
         torch._dynamo.reset()
         torch.compile(model, backend=backend)(*inputs)
     return seen

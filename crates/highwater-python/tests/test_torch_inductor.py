@@ -11,7 +11,7 @@ import highwater.torch
 import pytest
 import torch
 import torch._inductor.config as inductor
-from highwater.torch._allocated import allocated
+from highwater.torch._device.allocated import allocated
 from models import CASES, Case, Gpt
 from releases import FOUND_BY_NAME
 from torch import Tensor, nn
@@ -143,7 +143,7 @@ def test_what_no_plan_is_for_is_refused() -> None:
 
 
 def test_a_partitioner_of_the_users_is_not_replaced() -> None:
-    from highwater.torch._inductor import Partitioner
+    from highwater.torch._backend.inductor import Partitioner
 
     partitioner = Partitioner(lambda *_: pytest.fail("not asked"))
     assert copy.deepcopy(partitioner) is partitioner

@@ -14,10 +14,10 @@ from pathlib import Path
 import highwater.torch
 import pytest
 import torch
-from highwater.torch import _kept, _problem
-from highwater.torch._kept import Kept
-from highwater.torch._known import Known
-from highwater.torch._roofline import guess
+from highwater.torch._plan import plan_cache, problem as _problem
+from highwater.torch._plan.known import Known
+from highwater.torch._plan.plan_cache import Kept
+from highwater.torch._plan.roofline import guess
 from models import CASES, Gpt
 from torch import Tensor, nn
 
@@ -66,7 +66,7 @@ def needs(size: tuple[int, int]) -> tuple[int, int]:
 def test_sizes_in_a_random_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # What is measured beside other work may make any plan look slow.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("highwater.torch._costs.measure", guess)
+    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
     dice = random.Random(3)
     sizes = [(dice.randint(2, 9), dice.randint(8, 40)) for _ in range(4)]
     largest = max(sizes, key=lambda size: size[0] * size[1] ** 1.5)
@@ -83,7 +83,7 @@ def test_sizes_in_a_random_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_another_size_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     # A search that another measurement guides may end above the floor that is told.
-    monkeypatch.setattr("highwater.torch._costs.measure", guess)
+    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
     model, call, backend = compiled("8GiB")
     for size in [(4, 32), (8, 32), (4, 16), (6, 24)]:
         call(ids(*size))
@@ -181,8 +181,8 @@ def small() -> tuple[list[Tensor], highwater.torch.Backend]:
 # Times of a busy machine would be measured again, and lead to another search.
 PROGRAM = """
 import json
-import highwater.torch._costs
-highwater.torch._costs.watched = lambda measure: (measure(), True)
+import highwater.torch._plan.costs
+highwater.torch._plan.costs.watched = lambda measure: (measure(), True)
 from test_torch_known import small
 found, backend = small()
 sums = [tensor.double().sum().item() for tensor in found]
@@ -256,7 +256,7 @@ def name_of(run: Callable[[], object]) -> str:
 
 def test_what_another_version_made_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     small()
-    monkeypatch.setattr(_kept, "maker", lambda: "another")
+    monkeypatch.setattr(plan_cache, "maker", lambda: "another")
     for kept in (False, True):
         _, backend = small()
         assert backend.reports[0].kept == kept
@@ -271,7 +271,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_folder_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept(tmp_path)
-    monkeypatch.setattr(_kept, "MOST_BYTES", 1000)
+    monkeypatch.setattr(plan_cache, "MOST_BYTES", 1000)
     for i in range(20):
         kept.write(str(i), {"text": "x" * 100})
         assert kept.read("0") is not None, "what is asked for stays"
@@ -290,7 +290,7 @@ def test_all_that_a_problem_is_told_is_in_its_name(monkeypatch: pytest.MonkeyPat
         posed.append(pose(*args))
         return posed[-1]
 
-    monkeypatch.setattr("highwater.torch._choices.pose", watched)
+    monkeypatch.setattr("highwater.torch._plan.choices.pose", watched)
     for size in [(4, 32), (4, 32), (5, 32)]:
         compiled("1GiB")[1](ids(*size))
     for problem, said in posed:

@@ -11,8 +11,8 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch import _layouts, _like_eager
-from highwater.torch._allocated import allocated
+from highwater.torch._autograd import layouts, like_eager
+from highwater.torch._device.allocated import allocated
 from torch import Tensor, fx, nn, optim
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
@@ -112,7 +112,7 @@ class Checked(fx.Interpreter):
 
 
 def checked(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    _layouts.read_as_it_lies(module.graph)
+    layouts.read_as_it_lies(module.graph)
     module.graph.eliminate_dead_code()
     return make_boxed_func(Checked(module).run)  # type: ignore[no-any-return]
 
@@ -155,7 +155,7 @@ def test_what_is_traced_lies_as_kernels_put_it(name: str) -> None:
     for order in (lambda x, y: (turned(x), y), lambda x, y: (x, turned(y)), lambda x, y: (turned(x), turned(y))):
         x, y = order(torch.randn(3, 4, 5), torch.randn(3, 4, 5))
         torch._dynamo.reset()
-        call = torch.compile(function, backend=partial(_like_eager.traced_like_eager, compile))
+        call = torch.compile(function, backend=partial(like_eager.traced_like_eager, compile))
         for gradient in (torch.ones, lambda *size: turned(torch.ones(*size))):
             result = call(x.requires_grad_(), y)
             result.backward(gradient(*result.shape) if result.dim() else None)
@@ -173,7 +173,7 @@ PIXELS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", PIXELS)
 def test_pixels_lie_as_kernels_put_them(name: str, dims: int) -> None:
     last = {4: torch.channels_last, 5: torch.channels_last_3d}[dims]
-    call = torch.compile(PIXELS[name], backend=partial(_like_eager.traced_like_eager, aot_autograd(fw_compiler=checked, bw_compiler=checked)))
+    call = torch.compile(PIXELS[name], backend=partial(like_eager.traced_like_eager, aot_autograd(fw_compiler=checked, bw_compiler=checked)))
     for format in (torch.contiguous_format, last):
         for of_gradient in (torch.contiguous_format, last):
             x = torch.randn((2, 4, 3, 5, 4)[:dims]).contiguous(memory_format=format).requires_grad_()

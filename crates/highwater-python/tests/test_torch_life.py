@@ -9,7 +9,7 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._allocated import allocated
+from highwater.torch._device.allocated import allocated
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

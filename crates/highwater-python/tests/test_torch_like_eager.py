@@ -9,7 +9,7 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch import _like_eager
+from highwater.torch._autograd import like_eager
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -143,7 +143,7 @@ def test_attention_kernels_may_change_between_steps(whole: bool) -> None:
 def test_others_trace_as_before() -> None:
     operation = torch.ops.aten.upsample_nearest2d.vec
     before = dict(operation.py_kernels)
-    with pytest.raises(KeyboardInterrupt), _like_eager.own_kernels():
+    with pytest.raises(KeyboardInterrupt), like_eager.own_kernels():
         assert operation.py_kernels.keys() < before.keys()
         raise KeyboardInterrupt
     assert operation.py_kernels == before

@@ -19,8 +19,8 @@ import nested
 import pytest
 import torch
 from custom import FORMS
-from highwater.torch._like_eager import like_eager, traced_like_eager
-from highwater.torch._where import CannotPlan
+from highwater.torch._autograd.like_eager import like_eager, traced_like_eager
+from highwater.torch._messages.locations import CannotPlan
 from nested import ROWS, WIDTH, Program
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd

@@ -32,13 +32,14 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import highwater.torch
 import pytest
 import torch
-from highwater.torch import _costs
-from highwater.torch._allocated import allocated
-from highwater.torch._backend import Backend, Planned, compile_graph
-from highwater.torch._boxed import boxed
-from highwater.torch._costs import Costs
-from highwater.torch._graph import is_tangent
-from highwater.torch._like_eager import traced_like_eager
+from highwater.torch._autograd.like_eager import traced_like_eager
+from highwater.torch._backend.backend import Backend
+from highwater.torch._backend.compiled import Planned
+from highwater.torch._device.allocated import allocated
+from highwater.torch._emit.boxed import boxed, compile_graph
+from highwater.torch._graph.nodes import is_tangent
+from highwater.torch._plan import costs as _costs
+from highwater.torch._plan.costs import Costs
 from test_torch_fuzz import aot_eager
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd

@@ -142,7 +142,7 @@ def test_a_model_of_which_nothing_is_planned_is_told() -> None:
 
 
 def test_more_graphs_than_there_may_be_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(highwater.torch._calls, "SIZES", 3)
+    monkeypatch.setattr(highwater.torch._dynamo.calls, "SIZES", 3)
     model = Model()
     with torch._dynamo.config.patch(recompile_limit=2):
         call = torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from highwater.torch._reserved import MIDDLE_SEGMENT, SMALL_SEGMENT, Allocator, Block, Short
+from highwater.torch._plan.reserved import MIDDLE_SEGMENT, SMALL_SEGMENT, Allocator, Block, Short
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -9,10 +9,10 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch import _rows
-from highwater.torch._allocated import allocated
-from highwater.torch._optimizers import Optimizers
-from highwater.torch._updates import Updates
+from highwater.torch._device.allocated import allocated
+from highwater.torch._optim import rows as _rows
+from highwater.torch._optim.optimizers import Optimizers
+from highwater.torch._optim.updates import Updates
 from torch import Tensor, nn, optim
 
 
@@ -103,7 +103,7 @@ def test_an_update_that_fails_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(optimizer, "step", fails)
     with pytest.raises(RuntimeError, match="an update"):
-        _rows.step(optimizer, 3)
+        _rows.step_by_rows(optimizer, 3)
     assert list(optimizer.state) == [parameter] and optimizer.param_groups[0]["params"] == [parameter]
 
 

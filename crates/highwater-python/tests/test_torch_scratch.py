@@ -12,9 +12,9 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._allocated import allocated
-from highwater.torch._costs import made_up
-from highwater.torch._device import Device
+from highwater.torch._device.allocated import allocated
+from highwater.torch._device.device import Device
+from highwater.torch._plan.costs import made_up
 from torch import Tensor, nn
 
 ROWS, WIDTH, BAG = 200, 48, 12

@@ -364,9 +364,9 @@ def test_optimizers_that_look_at_all_gradients() -> None:
     ],
 )
 def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer], settings: dict[str, Any]) -> None:
-    from highwater.torch._allocated import allocated
-    from highwater.torch._optimizers import Optimizers
-    from highwater.torch._updates import Updates
+    from highwater.torch._device.allocated import allocated
+    from highwater.torch._optim.optimizers import Optimizers
+    from highwater.torch._optim.updates import Updates
 
     weight = nn.Parameter(torch.zeros(1000, 250))
     optimizer = make([weight], **settings)
@@ -382,11 +382,11 @@ def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer], s
 
 @pytest.mark.parametrize("shape", [(64, 64), (1000, 250), (33, 129)])
 def test_what_products_of_an_update_take_is_foretold(shape: tuple[int, int], tmp_path: Path) -> None:
-    from highwater.torch._allocated import allocated
-    from highwater.torch._costs import Costs
-    from highwater.torch._graph import Kernel
-    from highwater.torch._optimizers import Optimizers
-    from highwater.torch._updates import Updates
+    from highwater.torch._device.allocated import allocated
+    from highwater.torch._graph.joint import Kernel
+    from highwater.torch._optim.optimizers import Optimizers
+    from highwater.torch._optim.updates import Updates
+    from highwater.torch._plan.costs import Costs
 
     costs = Costs(tmp_path / "kernels")
     weight = nn.Parameter(torch.randn(shape))

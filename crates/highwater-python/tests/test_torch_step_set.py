@@ -10,9 +10,9 @@ from typing import Any
 import highwater.torch
 import pytest
 import torch
-from highwater.torch._allocated import allocated
-from highwater.torch._optimizers import Optimizers
-from highwater.torch._updates import Updates
+from highwater.torch._device.allocated import allocated
+from highwater.torch._optim.optimizers import Optimizers
+from highwater.torch._optim.updates import Updates
 from torch import Tensor, nn, optim
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 

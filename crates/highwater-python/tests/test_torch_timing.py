@@ -10,9 +10,9 @@ from pathlib import Path
 import highwater.torch
 import pytest
 import torch
-from highwater.torch import _timing
-from highwater.torch._costs import Costs
-from highwater.torch._timing import PATIENCE, least_seconds, watched
+from highwater.torch._device import timing
+from highwater.torch._device.timing import PATIENCE, least_seconds, watched
+from highwater.torch._plan.costs import Costs
 from torch import nn
 
 
@@ -21,8 +21,8 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, runs: Iterator[tuple[float, float]]) -> None:
         self.runs, self.now, self.own, self.count = runs, 0.0, 0.0, 0
-        monkeypatch.setattr(_timing, "clock", lambda: self.now)
-        monkeypatch.setattr(_timing, "own_clock", lambda: self.own)
+        monkeypatch.setattr(timing, "clock", lambda: self.now)
+        monkeypatch.setattr(timing, "own_clock", lambda: self.own)
 
     def run(self) -> None:
         wall, own = next(self.runs)

@@ -7,16 +7,18 @@ kernels run in that order: the numbers are those of eager PyTorch, bit for bit.
 
 from __future__ import annotations
 
-from ._allocated import allocated
-from ._backend import Backend, backend
-from ._calls import NothingPlanned
-from ._choices import OverBudget, Report
-from ._forecast import Forecast, Holder, Needs, plan
-from ._pieces import AboveMemory, GraphBreak
-from ._roofline import Rates
-from ._step import Step, step
-from ._transfers import HostMemoryError
-from ._where import CannotPlan
+from ._backend.backend import Backend, backend
+from ._backend.saved_tensors import AboveMemory
+from ._device.allocated import allocated
+from ._device.transfers import HostMemoryError
+from ._dynamo.calls import NothingPlanned
+from ._dynamo.refusals import GraphBreak
+from ._forecast.forecast import Forecast, Holder, Needs
+from ._forecast.predict import plan
+from ._messages.locations import CannotPlan
+from ._plan.choices import OverBudget, Report
+from ._plan.roofline import Rates
+from ._step.step import Step, step
 
 __all__ = [
     "AboveMemory",

@@ -1,0 +1,1 @@
+"""From a plan to two graphs, and from those to Python functions."""

@@ -1,0 +1,1 @@
+"""What a training step would take, predicted without running it."""

@@ -1,0 +1,1 @@
+"""A joint graph of AOTAutograd's as the planner sees it."""

@@ -1,0 +1,1 @@
+"""Optimizers: what their updates need, and how they are done."""

@@ -1,0 +1,1 @@
+"""Whole training steps: forward, backward and updates in one graph."""
