@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::outcome::{Outcome, assert_same, metrics, outcome};
 use crate::program::{assert_empty, end, floor, highwater, news, spill};
+use crate::share::one_of;
 use highwater::philox;
 
 const STEPS: usize = 16;
@@ -115,12 +116,12 @@ fn killed_with_a_disk(kills: usize) {
 
 #[test]
 fn killed_at_any_time_and_resumed_it_ends_the_same() {
-    killed_in_memory(8);
+    killed_in_memory(8_usize.div_ceil(one_of()));
 }
 
 #[test]
 fn killed_with_a_disk_it_leaves_nothing_there_and_ends_the_same() {
-    killed_with_a_disk(8);
+    killed_with_a_disk(8_usize.div_ceil(one_of()));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn floors_hold_in_every_step() {
 fn many_batches_in_a_step_take_what_a_few_do() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    for precision in ["f32", "fp16"] {
+    for precision in some(["f32", "fp16"]) {
         let line = |batches: u32| {
             format!("{SMALL} --held-out 0 --precision {precision} --accumulate {batches}")
         };

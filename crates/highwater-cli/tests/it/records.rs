@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::outcome::outcome;
 use crate::program::{end, highwater as spawn, news};
+use crate::share::some;
 use crate::started::highwater;
 use highwater::{Engine, philox};
 use highwater_models::{Decoder, DecoderConfig, save};
@@ -274,11 +275,11 @@ fn pairs_of_answers_are_learnt_from() {
         "{shown}"
     );
     assert!(shown.contains("\u{27E6}none<|eot|>\u{27E7}"), "{shown}");
-    for (kind, more) in [
+    for (kind, more) in some([
         ("dpo", "--preference dpo"),
         ("dpo-lora", "--preference dpo --lora 4 --lora-dropout 0.1"),
         ("orpo", "--preference orpo --beta 0.3"),
-    ] {
+    ]) {
         let (_, news) = run(
             dir,
             &format!(

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use crate::outcome::{Outcome, assert_same, metrics, outcome, state};
 use crate::program::{assert_empty, end, floor, highwater, news, spill};
+use crate::share::some;
 
 const STEPS: usize = 20;
 const DATA: &str =
@@ -130,7 +131,7 @@ fn resumed_after(steps: impl Iterator<Item = usize>, forms: &str, ways: usize, b
 
 #[test]
 fn a_run_goes_on_with_or_without_a_disk() {
-    resumed_after(1..=STEPS, "", 1, 1);
+    resumed_after(some(1..=STEPS), "", 1, 1);
 }
 
 const HALVES: [&str; 3] = [
@@ -141,7 +142,7 @@ const HALVES: [&str; 3] = [
 
 #[test]
 fn a_run_in_half_precision_goes_on_with_or_without_a_disk() {
-    resumed_after([1, 8, 14, 19].into_iter(), HALVES[0], 1, 1);
+    resumed_after(some([1, 8, 14, 19]), HALVES[0], 1, 1);
 }
 
 #[test]
