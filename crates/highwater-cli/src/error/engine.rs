@@ -51,7 +51,7 @@ impl From<Error> for Failure {
                 "use more --memory: parameters, optimizer state and values kept between steps must fit"
                     .to_owned(),
             ],
-            Error::Build(text) if text.contains("budget") => {
+            Error::Build(text) if text.contains("is too small") => {
                 vec!["use more --memory".to_owned()]
             }
             Error::Kernel {

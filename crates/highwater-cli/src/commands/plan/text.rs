@@ -74,7 +74,7 @@ fn headline(text: &mut String, report: &Report) {
         let _ = writeln!(
             text,
             "does not fit into {budget}: it needs {floor}, {missing} more\n\
-             the rest of this page is the plan for {floor}"
+             the figures below are for {floor}"
         );
     }
     let _ = writeln!(text, "  settings    {}", planned(s));
@@ -443,7 +443,7 @@ fn changes(text: &mut String, report: &Report) {
         }
     }
     if changes.changes_left_out > 0 {
-        let _ = writeln!(text, "  {} more help less", changes.changes_left_out);
+        let _ = writeln!(text, "  {} more would help less", changes.changes_left_out);
     }
     if changes.changes_not_tried > 0 {
         let left = changes.changes_not_tried;
