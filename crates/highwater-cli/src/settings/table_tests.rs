@@ -322,17 +322,17 @@ fn settings_that_cannot_be_set_are_refused_with_what_may_be_meant() {
             "`training.batch`: invalid value: integer `-1`",
         ),
         ("--set machine.memory=1Gibi", "1Gibi"),
-        ("--set model.source.preset=gpt2", "say --model"),
-        ("--set model.source=gpt2", "say --model"),
+        ("--set model.source.preset=gpt2", "use --model"),
+        ("--set model.source=gpt2", "use --model"),
         ("--set version=3", "no setting `version`"),
         (
             "--set training.seq=4096",
             "`seq` is 4096; expected 1 to 256",
         ),
-        ("--set training.seq=8 --seq 16", "by --seq, or twice so"),
+        ("--set training.seq=8 --seq 16", "use --set or --seq once"),
         (
             "--set training.seq=8 --set training.seq=16",
-            "by --seq, or twice so",
+            "use --set or --seq once",
         ),
         (
             "--set data.records.loss_on=all",
