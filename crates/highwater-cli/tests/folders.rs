@@ -73,9 +73,9 @@ fn a_folder_that_will_not_do_is_a_setting_that_is_not_possible() {
         (".=-1GiB", "it is negative"),
         (".=1Gibi", "64MiB"),
         (".=", "--disk"),
-        ("=1GiB", "a folder and a size are wanted"),
-        (".", "a folder and a size are wanted"),
-        ("1GiB", "a folder and a size are wanted"),
+        ("=1GiB", "expected a folder and a size"),
+        (".", "expected a folder and a size"),
+        ("1GiB", "expected a folder and a size"),
     ] {
         let line = train("run", &format!("--disk {disk}"));
         fails(dir.path(), &line, 2, &[expected]);
@@ -97,7 +97,7 @@ fn a_disk_of_too_little_space_says_so() {
     let disk = format!("--disk {}=64KiB --memory {memory}", spill.display());
     let full = [
         "this does not fit",
-        "hint: --disk gives 64 KiB of space: with more of it less memory may do",
+        "hint: --disk is limited to 64 KiB: a larger limit may reduce the memory that is needed",
     ];
     fails(dir.path(), &train("run", &disk), 3, &full);
     assert_empty(&spill);
@@ -198,7 +198,7 @@ fn full_output() {
     remount("size=200m");
     let (code, news) = run(dir, "resume /mnt/run --steps 5");
     assert_eq!(code, Some(0), "{news}");
-    assert!(news.contains("going on after step 3\n"), "{news}");
+    assert!(news.contains("resuming after step 3\n"), "{news}");
     assert_eq!(saved(), ["LATEST", "step-000003", "step-000005"]);
 }
 

@@ -234,7 +234,7 @@ fn what_is_not_a_file_is_not_opened() {
     let looked = look_over(&DiskFiles, &found, Depth::Decoded, 2).unwrap();
     let told: Vec<&str> = looked.bad.iter().map(|(_, told)| told.as_str()).collect();
     assert!(
-        told[0].contains("a pipe") && told[1].contains("leads nowhere"),
+        told[0].contains("a pipe") && told[1].contains("a broken link"),
         "{told:?}"
     );
 }

@@ -368,7 +368,7 @@ impl fmt::Display for Operation {
             Self::Rename => "rename",
             Self::Remove => "remove",
             Self::List => "list",
-            Self::Inspect => "look at",
+            Self::Inspect => "access",
         })
     }
 }

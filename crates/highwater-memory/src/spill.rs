@@ -186,7 +186,7 @@ fn wanted(error: &io::Error, bytes: u64) -> String {
     if is_full(error) {
         format!("reserve {}", Bytes(bytes))
     } else {
-        "make a file".to_owned()
+        "create a file".to_owned()
     }
 }
 

@@ -58,7 +58,7 @@ fn name_number(text: &str, error: &serde_json::Error) -> Option<String> {
     })?;
     let (line, column) = (error.line(), error.column());
     Some(format!(
-        "`{found}` is no number of JSON, at line {line} column {column}"
+        "`{found}` is not a number in JSON, at line {line} column {column}"
     ))
 }
 
@@ -145,12 +145,12 @@ mod tests {
                 r#"{"a": [{"b": 1}, {"c": 1, "c": 2}]}"#,
                 "`c` stands there twice",
             ),
-            (r#"{"a": NaN}"#, "`NaN` is no number of JSON, at line 1"),
+            (r#"{"a": NaN}"#, "`NaN` is not a number in JSON, at line 1"),
             (
                 "{\"a\":\n 1, \"b\": Infinity}",
-                "`Infinity` is no number of JSON, at line 2",
+                "`Infinity` is not a number in JSON, at line 2",
             ),
-            (r#"{"a": -Infinity}"#, "`-Infinity` is no number of JSON"),
+            (r#"{"a": -Infinity}"#, "`-Infinity` is not a number in JSON"),
             (r#"{"a": 1e999}"#, "number out of range"),
             ("[]", "a list, not an object"),
             ("3", "a single value, not an object"),

@@ -258,7 +258,7 @@ fn what_is_not_for_the_model_is_refused_by_name() {
             "head",
             "targets",
             |f| f["target_modules"] = serde_json::json!(["q_proj"]),
-            "lm_head has an adapter, which",
+            "lm_head has an adapter that",
         ),
         (
             "head",

@@ -94,7 +94,7 @@ impl Beside<'_> {
                 same(&marked.text, text)?;
                 ranges(&marked)
             }
-            Err(TextError::Template { problem, .. }) if problem.contains("cannot be told") => {
+            Err(TextError::Template { problem, .. }) if problem.contains("cannot find") => {
                 return Ok("unclear");
             }
             Err(error) => return Err(error.to_string()),

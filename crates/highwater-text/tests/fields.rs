@@ -120,8 +120,8 @@ fn turns_before_an_instruction_are_read() {
         assert_eq!(one(&record).unwrap(), ["<user\nand?>\n<assistant\n[no>]\n"]);
     }
     let bad = |history: Value| json!({"instruction": "and?", "output": "no", "history": history});
-    said(&bad(json!([["hello"]])), "history[0] is no such pair");
-    said(&bad(json!("[[")), "history is a text that is no JSON");
+    said(&bad(json!([["hello"]])), "history[0] is not such a pair");
+    said(&bad(json!("[[")), "history is a string that is not JSON");
     for mut record in [
         json!({"prompt": "q", "completion": "a"}),
         json!({"messages": [turn("user", "q"), turn("assistant", "a")]}),
@@ -194,7 +194,7 @@ fn pairs_have_to_ask_the_same() {
         ),
         (
             json!({"chosen": [a], "rejected": [b]}),
-            "begin with an answer",
+            "begin with an assistant turn",
         ),
         (
             json!({"chosen": [u, a], "rejected": [u]}),
@@ -202,7 +202,7 @@ fn pairs_have_to_ask_the_same() {
         ),
         (
             json!({"prompt": [u], "chosen": [u, a], "rejected": [u, b]}),
-            "chosen begins with all messages of the field prompt (leave out the field prompt",
+            "chosen begins with all messages of the field prompt (remove the field prompt",
         ),
         (
             json!({"prompt": "something else", "chosen": [u, a], "rejected": [u, b]}),
@@ -278,7 +278,7 @@ fn what_is_no_text_is_refused_by_name() {
             json!({"prompt": "q", "chosen": "a", "rejected": "b"}),
         ] {
             record[name] = json!(["a.png"]);
-            said(&record, &format!("{name} beside what is said"));
+            said(&record, &format!("{name} next to the text"));
             for nothing in [json!([]), json!(null), json!("")] {
                 record[name] = nothing;
                 one(&record).unwrap();

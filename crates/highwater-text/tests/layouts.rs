@@ -253,7 +253,7 @@ fn what_is_held_out_has_to_be_learnable_too() {
     ]);
     let error = read(&all, None).unwrap_err();
     assert!(
-        error.starts_with("/d/valid.jsonl: nothing would be learnt"),
+        error.starts_with("/d/valid.jsonl: the loss would be computed on no token"),
         "{error}"
     );
     let all = files([

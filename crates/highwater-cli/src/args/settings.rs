@@ -304,7 +304,7 @@ fn source(settings: &mut Settings, found: Value) -> Result<(), Problem> {
             ModelSource::Preset(name) => name,
             ModelSource::Folder(path) => {
                 let name = path.to_str().map(str::to_owned);
-                name.ok_or_else(|| Problem::Value("its name is no UTF-8".to_owned()))?
+                name.ok_or_else(|| Problem::Value("its name is not valid UTF-8".to_owned()))?
             }
             ModelSource::Config(path) => return named(&mut settings.init_from, path),
         },

@@ -51,11 +51,10 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let named = args.chat_template.as_deref().or(loaded.template.as_deref());
     let template = template(&files, named, folder)?.ok_or_else(|| {
         let message = match folder {
-            Some(_) => "there is no chat template beside this model",
-            None => "there is no tokenizer.json beside this model, and no chat template",
+            Some(_) => "this model's folder has no chat template",
+            None => "this model's folder has no tokenizer.json and no chat template",
         };
-        Failure::usage(message)
-            .hint("give one by --chat-template FILE, or say --chat-template chatml")
+        Failure::usage(message).hint("use --chat-template FILE, or --chat-template chatml")
     })?;
     let mut ends = loaded.ends.clone();
     ends.extend(end_of_turns(&template, &loaded.tokenizer)?);
@@ -65,7 +64,7 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
             "" => {}
             "/reset" => {
                 talk = Talk::new(&loaded, &template, args);
-                output::news("what was said is forgotten");
+                output::news("the conversation starts over");
             }
             _ => talk.take_turn(said, (args.tokens, &ends, &loaded.stop))?,
         }
@@ -143,7 +142,8 @@ impl<'a> Talk<'a> {
             self.turns.drain(self.first..end);
             if !std::mem::replace(&mut self.forgets, true) {
                 output::news(&format!(
-                    "note: the model reads {longest} tokens at most: what was said first is forgotten from here on"
+                    "note: the conversation is longer than the model's {longest} tokens: its beginning is dropped \
+                    from now on"
                 ));
             }
         }
@@ -173,7 +173,7 @@ fn line() -> Result<Option<String>, Failure> {
             continue;
         }
         let text = String::from_utf8(bytes).unwrap_or_else(|error| {
-            output::news("note: what is not UTF-8 in this line is read as \u{FFFD}");
+            output::news("note: this line is not valid UTF-8: invalid bytes are read as \u{FFFD}");
             String::from_utf8_lossy(error.as_bytes()).into_owned()
         });
         return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));

@@ -83,9 +83,9 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
         examples.format().name(),
         template.unwrap_or("none"),
         if coloured() {
-            "what is learnt is green"
+            "the loss is computed on the green part"
         } else {
-            "what is learnt is between \u{27E6} and \u{27E7}"
+            "the loss is computed between \u{27E6} and \u{27E7}"
         }
     ));
     let first: Vec<_> = examples.by_ref().take(args.n).collect();
@@ -103,14 +103,14 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
     let of_some = examples.next().is_some();
     if let Some(unread) = examples.unread().describe() {
         let among = match &further {
-            Err(_) => "\n(of the records before the one below)".to_owned(),
-            Ok(_) if of_some => format!("\n(of the first {} records)", args.n + COUNTED),
+            Err(_) => "\n(in the examples before the one below)".to_owned(),
+            Ok(_) if of_some => format!("\n(in the first {} examples)", args.n + COUNTED),
             Ok(_) => String::new(),
         };
         output::result(&format!("\n{unread}{among}"));
     }
     if let Err(error) = further {
-        output::result(&format!("\nfurther on: {error}"));
+        output::result(&format!("\nin a later example: {error}"));
     }
     if let Some(note) = endless_note(endless, &encoder) {
         output::news(&note);
@@ -128,11 +128,11 @@ fn source(files: &dyn Files, args: &ShowArgs) -> Result<Source, Failure> {
         .records_config(files, Some(&args.data))?
         .ok_or_else(|| {
             let message = format!(
-                "{}: no records: all of a text is learnt",
+                "{}: not a file of examples: in plain text, the loss is computed on all tokens",
                 args.data.display()
             );
             Failure::usage(message)
-                .hint("records are in files that end in .jsonl, .json, .csv, .tsv or .parquet")
+                .hint("files of examples end in .jsonl, .json, .csv, .tsv or .parquet")
         })?;
     let beside = args
         .model
@@ -190,7 +190,7 @@ fn text(
         (true, true) => format!(", in {} parts", length.div_ceil(seq.max(2) - 1)),
         (true, false) => format!(", cut after {seq}"),
     };
-    let mut text = format!("\n--- {place}: {length} tokens, {counted} learnt{rest}\n");
+    let mut text = format!("\n--- {place}: {length} tokens, loss on {counted}{rest}\n");
     let [begin, end] = if coloured() {
         ["\u{1b}[32m", "\u{1b}[0m"]
     } else {

@@ -114,14 +114,14 @@ impl Findings {
         };
         line("cores", self.cores.to_string());
         line(
-            "instructions",
+            "instruction sets",
             match self.instructions.as_slice() {
-                [] => "the basic ones only: training will be slow".to_owned(),
+                [] => "baseline only: training will be slow".to_owned(),
                 found => found.join(", "),
             },
         );
         line("memory", Bytes(self.total_ram_bytes).to_string());
-        line("free to use", Bytes(self.available_ram_bytes).to_string());
+        line("available", Bytes(self.available_ram_bytes).to_string());
         line(
             "limit",
             match (self.limit_bytes, &self.limit_file) {
@@ -133,12 +133,16 @@ impl Findings {
             "largest --memory",
             Bytes(self.largest_budget_bytes).to_string(),
         );
-        line("huge pages", self.huge_pages.to_owned());
+        let huge_pages = match self.huge_pages {
+            "where asked for" => "on request (madvise)",
+            other => other,
+        };
+        line("huge pages", huge_pages.to_owned());
         line(
             "lockable",
             match self.lockable_bytes {
                 Some(bytes) => Bytes(bytes).to_string(),
-                None => "without limit".to_owned(),
+                None => "unlimited".to_owned(),
             },
         );
         let disk = self.disk.as_ref().map_or(String::new(), disk_text);
@@ -150,11 +154,11 @@ impl Findings {
 
 /// Where figures come from, and where they are kept.
 fn origin_text(origin: Origin, file: Option<&PathBuf>) -> String {
-    let file = file.map_or("not kept".to_owned(), |path| path.display().to_string());
+    let file = file.map_or("not stored".to_owned(), |path| path.display().to_string());
     match origin {
-        Origin::Cached => format!("known from {file}; --measure measures again"),
+        Origin::Cached => format!("stored in {file}; --measure measures again"),
         Origin::Measured => format!("measured now ({file})"),
-        Origin::Constants => "constants: measuring was not possible".to_owned(),
+        Origin::Constants => "built-in constants, because measuring was not possible".to_owned(),
     }
 }
 
@@ -180,7 +184,7 @@ fn disk_text(disk: &FoundDisk) -> String {
         ),
         (
             "  processor time",
-            format!("{:.3} s for each GB moved", found.processor_seconds * 1e9),
+            format!("{:.3} s per GB", found.processor_seconds * 1e9),
         ),
     ];
     lines
@@ -193,8 +197,8 @@ fn disk_text(disk: &FoundDisk) -> String {
 const TOLD: [(&str, DType, &str, bool); 4] = [
     ("linear", DType::F32, "  matrix products", true),
     ("linear", DType::BF16, "    in bf16", true),
-    ("adamw", DType::F32, "  updates", false),
-    ("add", DType::F32, "  sums of tensors", false),
+    ("adamw", DType::F32, "  AdamW updates", false),
+    ("add", DType::F32, "  tensor addition", false),
 ];
 
 /// Where the rates come from, and what some of them are.
@@ -251,7 +255,7 @@ mod tests {
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json["cores"], findings.cores);
         let text = findings.to_text();
-        assert!(text.contains("constants: measuring was not possible"));
+        assert!(text.contains("built-in constants, because measuring was not possible"));
         assert!(text.contains("cores") && text.contains("largest --memory"));
         assert_eq!(json["disk"]["bandwidths"]["read"], 2.5e9);
         assert!(text.contains("threads, direct") && text.contains("2.50 GB/s"));

@@ -11,7 +11,7 @@ use highwater_models::gguf::{self, GgufError, GgufType};
 
 use crate::config::RunConfig;
 use crate::data::tokenizer::{Limit, check_room};
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, OTHER_TOKENIZER};
 use crate::folder::new::check_new;
 use crate::folder::{Newest, RunDir, Which, copies};
 use crate::terminal::output;
@@ -68,11 +68,13 @@ impl From<GgufError> for Failure {
             GgufError::Tokenizer(error) => error.into(),
             GgufError::Files(error) => error.into(),
             GgufError::Config(error) => error.into(),
-            error @ GgufError::Json { .. } => Self::new(Code::Files, error).id("HW1014"),
+            error @ GgufError::Json { .. } => Self::new(Code::Files, error)
+                .id("HW1014")
+                .hint(OTHER_TOKENIZER),
             error @ GgufError::Range { .. } => Self::new(Code::Files, error).id("HW1043"),
             error @ GgufError::Unsupported { .. } => Self::new(Code::Usage, error)
                 .id("HW1043")
-                .hint("the model's folder is read by transformers, and by this program"),
+                .hint("use the model's folder instead: transformers and this program can load it"),
         }
     }
 }
@@ -133,7 +135,7 @@ fn model_folder<'a>(files: &'a dyn Files, dir: &Path, which: Which) -> Result<Fo
     let has =
         |folder: &Path, name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
     let adapters = |folder: &Path| {
-        let message = format!("{} holds adapters, not a whole model", folder.display());
+        let message = format!("{} has adapters, not a whole model", folder.display());
         let merge = format!("`highwater merge {} --out MERGED` first", dir.display());
         Err(Failure::usage(message).hint(merge))
     };

@@ -85,7 +85,7 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     let forecast = fit(&files, &mut config, &model)?;
     let memory = config.machine.memory;
     let mut planned = vec![format!(
-        "planned for {}: {} of {memory} at most, {:.3} s per step",
+        "planned for {}: peak memory {} of {memory}, {:.3} s per step",
         portion(&config),
         Bytes(forecast.peak_bytes),
         forecast.seconds_per_step
@@ -97,7 +97,7 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     let text = text(&config, given, &args.out, &planned)?;
     write_atomic(&files, &args.out, text.as_bytes())?;
     let out = args.out.display();
-    planned.push(format!("`highwater train --config {out}` takes it"));
+    planned.push(format!("use it with `highwater train --config {out}`"));
     output::result(&format!("{out}: {}", planned.join("\n")));
     Ok(ExitCode::SUCCESS)
 }
@@ -129,7 +129,7 @@ fn check_out(files: &dyn Files, args: &InitArgs) -> Result<(), Failure> {
     } else if is_settings {
         "the settings are read from it"
     } else {
-        "this is no file of settings"
+        "this is not a settings file"
     };
     let message = format!("{out}: {what}, so --force does not replace it");
     Err(Failure::usage(message).hint("--out names another file"))

@@ -66,8 +66,8 @@ fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure
     }
     let (path, named) = settings(files, folder)?;
     let unnamed = || {
-        Failure::usage(format!("{}: it names no model", path.display()))
-            .hint("name the folder of the model that the adapters were trained for: --model FOLDER")
+        Failure::usage(format!("{}: it does not name a model", path.display()))
+            .hint("use --model FOLDER with the model that the adapters were trained for")
     };
     match named {
         Some(named) if files.metadata(&named)?.is_some() => Ok(named),
@@ -76,7 +76,7 @@ fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure
             "{}: there is no such folder here",
             named.display()
         ))
-        .hint("name the folder of the model that the adapters were trained for: --model FOLDER")),
+        .hint("use --model FOLDER with the model that the adapters were trained for")),
         None => Err(unnamed()),
     }
 }
@@ -121,11 +121,10 @@ fn missing(files: &dyn Files, dir: &Path) -> Failure {
     let failure = Failure::usage(format!("{name}: {what}"));
     match RunConfig::read(files, &dir.join("config.toml")) {
         Ok(run) if run.model.lora.is_some() => failure.hint(format!(
-            "the run has not saved anything yet: `highwater resume {name}` goes on with it"
+            "the run has not saved anything yet: `highwater resume {name}` continues it"
         )),
         Ok(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
-        Err(_) => failure
-            .hint("name the folder of a run with --lora that has ended, or one that PEFT wrote"),
+        Err(_) => failure.hint("give the folder of a finished --lora run, or one that PEFT saved"),
     }
 }
 
@@ -183,7 +182,8 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     new.persist()?;
     if merge.unties() {
         output::news(
-            "note: the head was the token embedding, and is a tensor of its own now: the adapters changed one of them",
+            "note: the head and the token embedding were tied and are now separate tensors, because the adapters \
+            changed one of them",
         );
     }
     let (layers, whole) = (merge.layers(), merge.replaced());

@@ -28,7 +28,7 @@ impl FromStr for DiskConfig {
         let (folder, bytes) = text
             .rsplit_once('=')
             .filter(|(folder, _)| !folder.is_empty())
-            .ok_or("a folder and a size are wanted, such as /data=40GiB")?;
+            .ok_or("expected a folder and a size, such as /data=40GiB")?;
         let folder = std::path::absolute(folder).map_err(|error| error.to_string())?;
         let bytes: Bytes = bytes
             .parse()

@@ -131,7 +131,9 @@ impl RunConfig {
             problem,
         };
         if bytes > BYTES_MAX {
-            return Err(failed(format!("{bytes} bytes are no settings")));
+            return Err(failed(format!(
+                "{bytes} bytes are too many for a settings file"
+            )));
         }
         let mut text = vec![0; bytes as usize];
         file.read_exact_at(0, &mut text)?;

@@ -78,8 +78,8 @@ pub(crate) fn check_count(config: &RunConfig, held_out: u64) -> Result<(), Failu
 }
 
 fn nothing() -> Failure {
-    Failure::usage("--eval-every measures the loss on held-out data, and nothing is held out")
-        .hint("say --held-out 5%, or --eval-data FILE")
+    Failure::usage("--eval-every needs held-out data, and nothing is held out")
+        .hint("use --held-out 5%, or --eval-data FILE")
 }
 
 /// What becomes of the files of the data, for people; none where all of them are trained on.

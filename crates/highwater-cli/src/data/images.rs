@@ -135,7 +135,7 @@ impl ImageData {
         let (found, needed) = (train.1.len(), config.training.batch);
         if found < needed {
             let message = format!(
-                "{}: {found} images to train on; a batch has {needed}",
+                "{}: {found} training images, fewer than a batch of {needed}",
                 path.display()
             );
             let failure = Failure::new(Code::Files, message).id("HW1021");
@@ -181,7 +181,7 @@ impl ImageData {
         };
         let mut lines = vec![classes];
         if self.classes == 1 {
-            lines.push("warning: with one class there is nothing to tell apart".to_owned());
+            lines.push("warning: there is only one class".to_owned());
         }
         if let Some((name, images)) = &layout.held_out {
             lines.push(format!("the loss is measured on {name}/"));
@@ -199,8 +199,8 @@ impl ImageData {
         lines.extend(layout.left_out.to_string().lines().map(str::to_owned));
         match self.bad.bad.len() {
             0 => {}
-            1 => lines.push("left out by --skip-bad: 1 image".to_owned()),
-            count => lines.push(format!("left out by --skip-bad: {count} images")),
+            1 => lines.push("skipped by --skip-bad: 1 image".to_owned()),
+            count => lines.push(format!("skipped by --skip-bad: {count} images")),
         }
         lines.extend(self.bad.first());
         lines.join("\n")
@@ -294,7 +294,7 @@ fn check_classes(
     }
     let root = path.to_owned();
     let error = LayoutError::Empty { root, classes };
-    let hint = "all of its images are left out by --skip-bad: add some, or remove the folder";
+    let hint = "--skip-bad skipped all of its images: add some, or remove the folder";
     Err(Failure::new(Code::Files, error).id("HW1024").hint(hint))
 }
 
@@ -309,9 +309,9 @@ fn check_split(config: &RunConfig, train: &ImageFolder) -> Result<(), Failure> {
         return Ok(());
     }
     let message = match &names[..] {
-        [name] => format!("the class {name} has one image alone: none of it can be held out"),
+        [name] => format!("the class {name} has only one image, so none can be held out"),
         several => format!(
-            "{} classes have one image alone, so that none of it can be held out: {}",
+            "{} classes have only one image, so none can be held out: {}",
             several.len(),
             listed(several)
         ),

@@ -42,7 +42,7 @@ impl PackedData {
             let (found, seq) = (rows.length(), config.training.seq);
             return Err(DataError::Format {
                 path: spool.to_owned(),
-                problem: format!("rows of {found} tokens; the run has sequences of {seq}"),
+                problem: format!("rows of {found} tokens; the run needs sequences of {seq}"),
             }
             .into());
         }
@@ -59,9 +59,9 @@ impl PackedData {
         let held_out = count - cut;
         if cut == 0 {
             return Err(DataError::TooShort {
-                part: "there are",
+                part: "the data has",
                 tokens: (count * group as u64) * rows.length() as u64,
-                needs: "what is outside the held-out share needs",
+                needs: "the training split needs",
                 needed: (held_out + 1) * (group * rows.length()) as u64,
             }
             .into());
@@ -141,21 +141,24 @@ impl PackedData {
 
     fn summary_of(&self, packed: &PackedCounts, what: &str) -> String {
         let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
-        let unit = if self.group == 1 { "records" } else { "pairs" };
+        let unit = if self.group == 1 { "examples" } else { "pairs" };
         let places = packed.rows * self.rows.length() as u64;
         let cut = match packed.cut {
             0 => String::new(),
             cut => format!(
-                "; {cut} are longer than --seq and were cut ({} tokens left out)",
+                "; {cut} were longer than --seq and were truncated ({} tokens dropped)",
                 packed.cut_tokens
             ),
         };
         let left_out = match packed.left_out {
             0 => String::new(),
-            of => format!("; {of} are left out, as they have nothing to learn"),
+            of => {
+                format!("; {of} were skipped, because the loss is computed on none of their tokens")
+            }
         };
         format!(
-            "{what}{} {unit}: {} tokens, loss on {:.0}% of them, in {} rows of {} ({:.1}% padding){cut}{left_out}",
+            "{what}{} {unit}: {} tokens, loss on {:.0}% of them, in {} rows of {} tokens ({:.1}% \
+            padding){cut}{left_out}",
             packed.documents / self.group as u64,
             packed.tokens,
             percent(packed.learned, packed.tokens),

@@ -172,11 +172,11 @@ fn check_tokenizer(
     let suits = model.vocab_size() <= 1024 || !matches!(tokenizer, Tokenizer::Bytes);
     suits.then_some(()).ok_or_else(|| {
         Failure::usage(format!(
-            "{}: text needs the model's tokenizer (the model has {} tokens)",
+            "{}: plain text needs a tokenizer, because the model has a vocabulary of {} tokens",
             data.display(),
             model.vocab_size()
         ))
-        .hint("say --tokenizer FILE, a tokenizer.json, or give tokens as .npy or .bin")
+        .hint("pass the model's tokenizer.json with --tokenizer FILE, or tokenized data as .npy or .bin")
     })
 }
 

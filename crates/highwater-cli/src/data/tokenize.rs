@@ -121,7 +121,7 @@ pub fn spool(
     if let Some(signal) = status.signal() {
         let message = format!("the process that tokenizes the data was killed (signal {signal})");
         return Err(Failure::new(Code::Budget, message).id("HW0306").hint(
-            "a system that runs out of memory kills the largest process: close other programs, or use fewer --threads",
+            "a system that is out of memory kills processes: close other programs, or use fewer --threads",
         ));
     }
     Err(Failure::of_process(status.code(), said.trim()))

@@ -119,7 +119,7 @@ impl Limit {
     fn hint(&self, needed: u64) -> String {
         let mebibytes = needed.div_ceil(1 << 20) + 1;
         match self {
-            Self::Budget(_) => format!("give it --memory {mebibytes}MiB or more"),
+            Self::Budget(_) => format!("use --memory {mebibytes}MiB or more"),
             Self::Process(_) => format!("raise the process's limit to {mebibytes} MiB or more"),
         }
     }

@@ -10,12 +10,10 @@ impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
         let hint = match &error {
             DataError::TooShort { .. } => Some("use a smaller --batch or --seq, or more data"),
-            DataError::Vocabulary { .. } => {
-                Some("use the tokenizer that belongs to the model (--tokenizer)")
-            }
-            DataError::Token { .. } => {
-                Some("the tokens are another model's, or of another width (--token-dtype)")
-            }
+            DataError::Vocabulary { .. } => Some("use the tokenizer of this model (--tokenizer)"),
+            DataError::Token { .. } => Some(
+                "the data was tokenized for another model, or has tokens of another type (--token-dtype)",
+            ),
             _ => None,
         };
         let id = match &error {

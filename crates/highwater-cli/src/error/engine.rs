@@ -30,7 +30,7 @@ impl From<Error> for Failure {
         if is_one_element(&error) {
             let (message, _) = without_lines(&error.to_string());
             return Self::usage(message).id(error.code()).hint(
-                "batch norms learn from several numbers of each channel: give a larger --batch or --size",
+                "batch norm needs several values per channel: use a larger --batch or --size",
             );
         }
         if code == Code::Internal {
@@ -40,30 +40,31 @@ impl From<Error> for Failure {
         let (message, hints) = without_lines(&error.to_string());
         let failure = Self::new(code, message).id(error.code());
         let hints = match &error {
-            Error::HostFull { .. } => vec!["give --host-memory a larger SIZE".to_owned()],
+            Error::HostFull { .. } => vec!["use a larger --host-memory".to_owned()],
             Error::DiskFull { .. } => {
-                vec!["give --disk a larger SIZE, or the run more --memory".to_owned()]
+                vec!["use a larger SIZE for --disk, or more --memory".to_owned()]
             }
             Error::Arena(_) => vec![
                 "allow the process more address space (`ulimit -v`) or memory".to_owned(),
             ],
             Error::State { .. } => vec![
-                "give the run more --memory; parameters, moments and what is kept between steps have to fit"
+                "use more --memory: parameters, optimizer state and values kept between steps must fit"
                     .to_owned(),
             ],
-            Error::Build(text) if text.contains("the budget is") => {
-                vec!["give the run more --memory".to_owned()]
+            Error::Build(text) if text.contains("is too small") => {
+                vec!["use more --memory".to_owned()]
             }
             Error::Kernel {
                 source: KernelError::IndexOutOfRange { .. },
                 ..
-            } => vec!["the tokenizer or the data has tokens that the model does not know".to_owned()],
+            } => vec!["the tokenizer or the data has more tokens than the model's vocabulary: use the tokenizer of \
+            this model".to_owned()],
             Error::ScaleFloor { .. } => vec![
                 "the data or the weights cause this: start again with a lower --lr, or with --precision bf16"
                     .to_owned(),
             ],
             Error::NonFinite { .. } | Error::Kernel { .. } => vec![
-                "a lower --lr or a smaller --clip may prevent it; states that were saved before are whole".to_owned(),
+                "try a lower --lr or a smaller --clip; states saved before this step are intact".to_owned(),
             ],
             _ => hints,
         };
@@ -117,7 +118,7 @@ mod tests {
         let failure = Failure::from(error).to_string();
         assert!(failure.starts_with("error[HW0202]: the loss is not finite"));
         assert!(
-            failure.contains("linear in h.3\nhint: a lower --lr"),
+            failure.contains("linear in h.3\nhint: try a lower --lr"),
             "{failure}"
         );
         let (message, hints) = without_lines(

@@ -14,12 +14,15 @@ impl From<FilesError> for Failure {
         let (full, dropped) = (error.is_disk_full(), is_of_dropped_state(&error));
         let failure = Self::new(Code::Files, error);
         if dropped {
-            return failure.hint("the run goes on, and dropped this state for a newer one meanwhile: run the command again");
+            return failure.hint(
+                "the run replaced this state by a newer one meanwhile: run the command again",
+            );
         }
         if full {
             return failure
                 .id("HW1010")
-                .hint("free some space, and do it again; a run continues from its last saved state with `highwater resume`");
+                .hint("free some space and run the command again; `highwater resume` continues a run from its last \
+                saved state");
         }
         failure
     }
@@ -44,7 +47,7 @@ impl From<SpillError> for Failure {
         };
         let failure = Self::new(code, error).id("HW1011");
         if full {
-            return failure.hint("free some space, or name a folder on another disk");
+            return failure.hint("free some space, or use a folder on another disk");
         }
         failure
     }

@@ -18,4 +18,5 @@ mod models;
 mod source_lines;
 
 pub use failure::{Code, EXIT_CODES, Failure};
+pub(crate) use models::OTHER_TOKENIZER;
 pub(crate) use source_lines::{without_lines, without_places};

@@ -21,39 +21,45 @@ impl From<WeightsError> for Failure {
 
 /// What to do about weights that are damaged.
 pub(crate) const DAMAGED_WEIGHTS: &str =
-    "fetch or copy the file again, or name the folder that it belongs to";
+    "download or copy the file again, or use the folder that it belongs to";
+
+/// What to do about a `tokenizer.json` that cannot be read.
+pub(crate) const OTHER_TOKENIZER: &str = "use the tokenizer.json that came with the model";
 
 /// What to do about weights that are damaged, or not what `config.json` describes.
 fn of_weights(problem: &WeightsProblem) -> &'static str {
     match problem {
         WeightsProblem::MissingSome { tensor, others: 0 } if tensor == "lm_head.weight" => {
-            "if the head is the token embedding, say \"tie_word_embeddings\": true in config.json"
+            "if the head is the token embedding, set \"tie_word_embeddings\": true in config.json"
         }
         WeightsProblem::MissingSome { .. }
         | WeightsProblem::TooFewLayers { .. }
         | WeightsProblem::TooManyLayers { .. }
         | WeightsProblem::Undescribed { .. }
         | WeightsProblem::Shape { .. } => {
-            "config.json and the weights are of two models, or one of them is cut short: fetch both again"
+            "config.json and the weights belong to different models, or one of them is truncated: download both again"
         }
         WeightsProblem::Untied => {
-            "say \"tie_word_embeddings\": false in config.json, or leave the head out"
+            "set \"tie_word_embeddings\": false in config.json, or remove the head from the weights"
         }
-        WeightsProblem::NotFloat { .. } => {
-            "use the folder of the model that is not quantized, or convert it to floats in Python"
-        }
+        WeightsProblem::NotFloat { .. } => "use the unquantized model, or dequantize it in Python",
         _ => DAMAGED_WEIGHTS,
     }
 }
 
 impl From<TokenizerError> for Failure {
     fn from(error: TokenizerError) -> Self {
-        let not_utf8 = matches!(error, TokenizerError::NotUtf8 { .. });
+        let hint = match error {
+            TokenizerError::NotUtf8 { .. } => {
+                Some("text for a tokenizer.json must be UTF-8; convert it first")
+            }
+            TokenizerError::TooLarge { .. } | TokenizerError::Malformed { .. } => {
+                Some(OTHER_TOKENIZER)
+            }
+            _ => None,
+        };
         let failure = Self::new(Code::Files, error).id("HW1014");
-        if not_utf8 {
-            return failure.hint("text for a tokenizer.json must be UTF-8; convert it first");
-        }
-        failure
+        hint.into_iter().fold(failure, Self::hint)
     }
 }
 
@@ -78,7 +84,7 @@ fn what_to_do(error: &ConfigError) -> &'static str {
         ConfigError::Range { .. } => {
             "correct it if it is a mistake, or use a model within that limit"
         }
-        _ => "fetch the model's config.json again, or correct it",
+        _ => "download the model's config.json again, or correct it",
     }
 }
 
@@ -86,25 +92,20 @@ fn what_to_do(error: &ConfigError) -> &'static str {
 fn instead_of(field: &str, value: &str) -> &'static str {
     match field {
         "model_type" if value == "\"\"" => {
-            "config.json does not say of which family the model is: fetch it again"
+            "config.json does not name the model's family: download it again"
         }
         "model_type" => "use a model of one of these families",
         "quantization_config" => {
-            "take the folder of the model that is not quantized; --lora with --quantize nf4 or int8 quantizes its weights"
+            "use the unquantized model; for QLoRA, --lora with --quantize nf4 or int8 quantizes its weights"
         }
         "rope_type" | "rope_scaling" | "rope_parameters" | "partial_rotary_factor" => {
-            "use a model with one of these, or without scaled positions"
+            "use a model with a supported type, or without RoPE scaling"
         }
-        "is_causal" | "use_bidirectional_attention" => {
-            "take a model in which each token sees those before it alone: others are no language models that go on \
-             with a text"
-        }
+        "is_causal" | "use_bidirectional_attention" => "use a causal (decoder-only) language model",
         "hidden_act" | "hidden_activation" | "activation_function" => {
-            "take a model with one of these functions: with another one it would be another model"
+            "use a model with a supported activation function"
         }
-        "layer_types" => "take a model whose layers see all tokens, or a window of them",
-        _ => {
-            "take a model of this family that has it so: with another value it would be another model"
-        }
+        "layer_types" => "use a model whose layers have full or sliding-window attention",
+        _ => "use a model of this family with a supported value",
     }
 }

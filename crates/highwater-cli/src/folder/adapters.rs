@@ -32,9 +32,10 @@ pub(crate) fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failu
         if files.metadata(base)?.is_none() {
             let name = base.display();
             let message =
-                format!("{name}: the model that the adapters were trained for is not there");
+                format!("{name}: the model that the adapters were trained for was not found");
             return Err(Failure::new(Code::Files, message)
-                .hint("`highwater merge RUN --model FOLDER --out NEW` adds them to it where it is now, and `highwater resume RUN --model FOLDER` goes on with it"));
+                .hint("if it was moved, use `highwater merge RUN --model FOLDER --out NEW` or `highwater resume RUN \
+                --model FOLDER`"));
         }
         model_folder::check_weights(files, base)?;
     }
@@ -51,7 +52,7 @@ pub(crate) fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failu
         );
         return Err(Failure::usage(message)
             .id("HW1041")
-            .hint("put back the weights that were there"));
+            .hint("restore the weights that the adapters were trained with"));
     }
     Ok(())
 }

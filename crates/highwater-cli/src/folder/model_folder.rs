@@ -43,10 +43,10 @@ pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
         return Err(no_model(files, folder, MODEL)?);
     }
     let message = format!(
-        "{folder_name}: its weights are pickled (pytorch_model.bin), which is not read here"
+        "{folder_name}: its weights are a pickle (pytorch_model.bin), which is not supported"
     );
-    let hint = "make safetensors of them: in Python, \
-                `AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)`";
+    let hint = "convert them to safetensors in Python: \
+    `AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)`";
     Err(Failure::usage(message).id("HW1034").hint(hint))
 }
 
@@ -60,24 +60,25 @@ pub fn no_model(files: &dyn Files, folder: &Path, missing: &str) -> Result<Failu
     if has("config.toml")? {
         let hint = if has_weights(files, &folder.join(FINAL))? {
             format!(
-                "the model that it ended with is in {}",
+                "the final model of the run is in {}",
                 folder.join(FINAL).display()
             )
         } else if has(FINAL)? {
-            format!("`highwater merge {name} --out FOLDER` makes a model of its adapters")
+            format!("`highwater merge {name} --out FOLDER` merges its adapters into a model")
         } else {
-            format!("it has no model yet: `highwater resume {name}` goes on with it")
+            format!("it has no model yet: `highwater resume {name}` continues it")
         };
         let message = format!("{name}: this is the folder of a run, not of a model");
         return Ok(Failure::usage(message).id("HW1032").hint(hint));
     }
     if has(WEIGHTS)? {
-        let message = format!("{name}: adapters, without the model that they are for");
-        let hint = "name the folder of the run that trained them, or add them to the model by `highwater merge`";
+        let message = format!("{name}: this folder has adapters and no model");
+        let hint =
+            "give the folder of the run that trained them, or merge them with `highwater merge`";
         return Ok(Failure::usage(message).id("HW1041").hint(hint));
     }
     let message = format!("{name}: there is no {missing}");
-    let hint = "a model's folder has config.json and model.safetensors";
+    let hint = "a model folder contains config.json and model.safetensors";
     Ok(Failure::new(Code::Files, message).id("HW1013").hint(hint))
 }
 
@@ -90,9 +91,9 @@ pub fn unsaved(files: &dyn Files, folder: &Path) -> Result<Failure, Failure> {
     let before = RunDir::replaced_of(folder);
     if files.metadata(&before.join("config.toml"))?.is_some() {
         return Ok(failure.hint(format!(
-            "this run has saved nothing yet; the one that was here before is whole, in {}",
+            "this run has not saved a state yet; the run that it replaces is still in {}",
             before.display()
         )));
     }
-    Ok(failure.hint("name the folder of a run that has saved something, or --model FOLDER"))
+    Ok(failure.hint("give the folder of a run that has saved a state, or --model FOLDER"))
 }

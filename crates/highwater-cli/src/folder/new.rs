@@ -14,5 +14,5 @@ pub(crate) fn check_new(out: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!("{} exists already", out.display());
-    Err(Failure::usage(message).hint("name a new one with --out"))
+    Err(Failure::usage(message).hint("choose another name with --out"))
 }

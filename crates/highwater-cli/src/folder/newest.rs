@@ -87,7 +87,7 @@ fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> {
         Some(saved) if !is_there => Some(Newest::Saved(saved)),
         Some(saved) if of.is_none_or(|of| saved.number() > of) => {
             output::news(&format!(
-                "note: this is the model after step {}, of {}: the run has gone on since it wrote {}",
+                "note: using the state after step {}, {}, which is newer than {}",
                 saved.number(),
                 saved.path().display(),
                 last.display()

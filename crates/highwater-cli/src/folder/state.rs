@@ -65,10 +65,7 @@ pub fn drop_old(
 pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Saved>, Failure> {
     let found = latest_complete(files, dir)?;
     for skipped in &found.skipped {
-        output::news(&format!(
-            "skipped a saved state that is not whole: {}",
-            skipped.why
-        ));
+        output::news(&format!("skipped a saved state: {}", skipped.why));
     }
     if found.saved.is_none() && !found.skipped.is_empty() {
         let message = format!("{}: every saved state is damaged", dir.display());

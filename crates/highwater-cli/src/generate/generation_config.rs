@@ -58,7 +58,7 @@ impl GenerationConfig {
         let text = highwater_text::read_text(files, &path)?;
         let told = |problem: String| {
             let failure = Failure::usage(format!("{}: {problem}", path.display())).id("HW1033");
-            failure.hint("correct it, or say with flags how to draw and move it away")
+            failure.hint("correct it, or move it away and use the flags for sampling")
         };
         let fields: Map<String, Value> =
             serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;

@@ -95,7 +95,7 @@ impl Loaded {
                 let message =
                     format!("{what} is NaN or infinite ({node}): the next token cannot be chosen");
                 let failure = Failure::new(Code::NonFinite, message)
-                    .hint("the model's numbers are too large to compute with: fetch or train the weights again");
+                    .hint("the weights may be damaged: download or train them again");
                 base::explain(&DiskFiles, &self.weights, failure)
             }
             error => error.into(),
@@ -134,13 +134,14 @@ pub(crate) fn load(
     let stated = GenerationConfig::read(&files, beside)?;
     if !stated.unread.is_empty() {
         output::news(&format!(
-            "note: generation_config.json beside the model: not followed here: {}",
+            "note: ignored settings of the model's generation_config.json: {}",
             stated.unread.join(", ")
         ));
     }
     let sampling = args.sampling(&stated);
-    let sampling = sampling
-        .map_err(|failure| failure.hint("generation_config.json beside the model says so"))?;
+    let sampling = sampling.map_err(|failure| {
+        failure.hint("the value comes from the model's generation_config.json")
+    })?;
     let folder = place.tokenizer.as_deref().and_then(Path::parent);
     let template = args.dir.as_deref().map(|dir| -> Result<_, Failure> {
         let path = RunDir::template_of(dir);
@@ -244,7 +245,7 @@ fn fitting(
         },
     )?;
     if !forecast.fits {
-        let smaller = "a shorter text needs less";
+        let smaller = "a shorter text";
         return Err(refusal::does_not_fit(&forecast, machine, smaller));
     }
     Ok(reserve)
@@ -268,7 +269,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
     }
     let nothing = || {
         Failure::usage("no model was named").hint(
-            "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER for a Hugging Face model",
+            "give the folder of a run, such as runs/gpt2-nano, or --model FOLDER for a Hugging Face model",
         )
     };
     let dir = args.dir.as_deref().ok_or_else(nothing)?;
@@ -346,6 +347,6 @@ fn tokenizer(
             "{}: there is no tokenizer.json for this model",
             place.config.display()
         ))
-        .hint("put the model's tokenizer.json beside its weights")),
+        .hint("put the tokenizer.json into the model's folder")),
     }
 }

@@ -108,7 +108,7 @@ impl SampleArgs {
         let wrong = [
             (
                 !(sampling.temperature.is_finite() && sampling.temperature >= 0.0),
-                "--temperature must be a number from 0 up",
+                "--temperature must be at least 0",
             ),
             (
                 !(sampling.top_p > 0.0 && sampling.top_p <= 1.0),

@@ -91,7 +91,7 @@ fn shards(folder: &Path) -> Result<Vec<String>, Failure> {
         .iter()
         .find(|file| !is_name(file) || !file.ends_with(".safetensors"))
     {
-        Some(file) => Err(damaged(format!("{file:?} is no file of weights"))),
+        Some(file) => Err(damaged(format!("{file:?} is not a weights file"))),
         None => Ok(files),
     }
 }
@@ -115,7 +115,7 @@ impl Hub {
             .map(PathBuf::from)
             .or_else(|| Some(home()?.join("hub")));
         let cache = cache.ok_or_else(|| {
-            Failure::usage("there is no folder for what is fetched").hint("name one by HF_HOME")
+            Failure::usage("there is no folder for downloads").hint("set one with HF_HOME")
         })?;
         let saved = || {
             let path = of("HF_TOKEN_PATH").map(PathBuf::from);
@@ -237,7 +237,7 @@ impl Hub {
         if !is_name(&model.sha) {
             return Err(Failure::new(
                 Code::Files,
-                format!("{told}: {:?} is no commit", model.sha),
+                format!("{told}: {:?} is not a commit", model.sha),
             ));
         }
         Ok(model)
@@ -248,7 +248,7 @@ impl Hub {
         let failed = |problem: String| {
             Failure::new(Code::Files, format!("{url}: {problem}"))
                 .id("HW1044")
-                .hint("what is in the cache needs no network: name its folder")
+                .hint("models in the cache need no network: give their folder")
         };
         if self.is_offline {
             return Err(failed("HF_HUB_OFFLINE is set".to_owned()));
@@ -280,7 +280,7 @@ impl Hub {
             StatusCode::NOT_FOUND => {
                 failure.hint("look for the name, the revision and the file on the hub")
             }
-            _ => failure.hint("try again later: what is there already is not fetched again"),
+            _ => failure.hint("try again later: the download continues where it ended"),
         })
     }
 
@@ -330,14 +330,14 @@ impl Hub {
         let count = copy(answer, &mut *to).map_err(|error| {
             Failure::new(Code::Files, format!("{url}: {error}"))
                 .id("HW1044")
-                .hint("the same command goes on where this ended")
+                .hint("run the same command again: it continues the download")
         })?;
         to.sync_all()?;
         if length.is_some_and(|length| length != count) {
             let message = format!("{url}: {count} bytes came, of {}", length.unwrap_or(0));
             return Err(Failure::new(Code::Files, message)
                 .id("HW1044")
-                .hint("the same command goes on where this ended"));
+                .hint("run the same command again: it continues the download"));
         }
         Ok(rename_durably(&DiskFiles, &draft, &path)?)
     }

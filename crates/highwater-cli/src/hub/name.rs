@@ -29,9 +29,9 @@ impl Name {
         let parts: Vec<&str> = repository.split('/').collect();
         let of_names = revision.split('/').chain(parts.iter().copied());
         if parts.len() > 2 || !of_names.clone().all(is_name) {
-            let hint = "hf:org/name, or hf:org/name@revision with a branch, a tag or a commit";
+            let hint = "use hf:org/name or hf:org/name@revision, where the revision is a branch, tag or commit";
             return Some(Err(Failure::usage(format!(
-                "{text:?} does not name a model on the hub"
+                "{text:?} is not the name of a model on the Hugging Face Hub"
             ))
             .hint(hint)));
         }

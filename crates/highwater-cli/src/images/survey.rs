@@ -121,7 +121,7 @@ fn explained(error: DataError) -> Failure {
                 "a file, not a folder"
             };
             let message = format!("{}: {is}", error.path.display());
-            let hint = "--data takes a folder in which each folder has the images of one class";
+            let hint = "--data is a folder with one subfolder of images per class";
             Failure::new(Code::Files, message).id("HW1020").hint(hint)
         }
         error => error.into(),
@@ -160,7 +160,7 @@ impl Survey {
             } else {
                 if !announced {
                     announced = true;
-                    output::news("looking over the images, once");
+                    output::news("checking the images, once");
                 }
                 look_over(files, images, depth, threads)?.into()
             };
@@ -248,7 +248,7 @@ impl Survey {
             self.root.display(),
             self.first().join("\n")
         );
-        let hint = "repair them or remove them; --skip-bad leaves them out and lists them";
+        let hint = "repair or remove them, or use --skip-bad to skip and list them";
         Some(Failure::new(Code::Files, message).id("HW1024").hint(hint))
     }
 

@@ -108,7 +108,7 @@ pub fn disk_bandwidths(
     } else {
         let name = folder.display();
         output::news(&format!(
-            "measuring the disk of {name}, once: about three seconds"
+            "measuring the disk of {name} once (about three seconds)"
         ));
         (Origin::Measured, spill::measure(&folder, bytes)?)
     };

@@ -160,15 +160,14 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
         let rings = found.backend.starts_with("io_uring") || cfg!(not(target_os = "linux"));
         if !(found.direct && rings) {
             output::news(&format!(
-                "warning: the disk of {} is used by {}: slower, with the same numbers",
+                "warning: {} is accessed by {}, which is slower; results are the same",
                 disk.folder.display(),
                 found.backend
             ));
         }
         if spill::is_memory(&disk.folder) {
             output::news(&format!(
-                "warning: {} is kept in memory, not on a disk: what waits there is memory of this machine \
-                 beside --memory",
+                "warning: {} is in memory, not on a disk: tensors offloaded there use memory in addition to --memory",
                 disk.folder.display()
             ));
         }
@@ -181,13 +180,13 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
         Some(rates) => rates,
         None if settings.memory < MEASURE_BYTES => {
             output::news(
-                "times are predicted from constants: this machine was never measured, and the budget is too \
-                 small for that; `highwater doctor` measures it",
+                "predicted times are rough: this machine was never measured, and the budget is too small to measure \
+                it now; run `highwater doctor` once",
             );
             Rates::default()
         }
         None => {
-            output::news("measuring this machine: some seconds");
+            output::news("measuring this machine (some seconds)");
             let found = measured(files, &machine, bytes, false);
             // Another process would measure others, and come to other plans.
             match found.file {
@@ -245,7 +244,7 @@ fn measured(files: &dyn Files, machine: &Machine, bytes: u64, again: bool) -> Fo
     }
     if busy {
         output::news(
-            "note: this machine is busy: what is predicted may be too long; it is measured again later",
+            "note: this machine is busy, so predicted times may be too long; it will be measured again",
         );
     }
     let write = |folder: &PathBuf| machine.write(files, folder, (&rates, bytes), busy).is_ok();

@@ -89,7 +89,9 @@ pub fn explain(files: &dyn Files, weights: &[PathBuf], failure: Failure) -> Fail
     match found {
         Some(found) => Failure::new(Code::NonFinite, found.to_string())
             .id("HW1013")
-            .hint("fetch or train the weights again: whatever the model computes with them is NaN or infinite too"),
+            .hint(
+                "download or train the weights again: with these, all results are NaN or infinite",
+            ),
         None => failure,
     }
 }

@@ -59,7 +59,7 @@ impl Blueprint {
         match self {
             Self::Text(model) => Ok(&**model),
             Self::Images(model) => Err(Failure::usage(format!(
-                "{} classifies images: it has no text to read or write",
+                "{} is an image classifier, not a language model",
                 model.name
             ))),
         }

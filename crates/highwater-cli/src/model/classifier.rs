@@ -86,7 +86,7 @@ impl Classifier {
         found.map_err(|problem| {
             Failure::usage(format!("{}: {problem}", path.display()))
                 .id("HW1033")
-                .hint("correct the file, or take another model")
+                .hint("correct the file, or use another model")
         })
     }
 
@@ -187,8 +187,11 @@ impl Classifier {
         };
         if asked.is_some_and(|share| share > 0.0) {
             let folder = data.join(split);
-            let message = format!("--val, and {} is held out already", folder.display());
-            let hint = "leave out --val, or name the folder to train on alone";
+            let message = format!(
+                "--val has no effect: {} is already the held-out data",
+                folder.display()
+            );
+            let hint = "remove --val, or use --data with the training folder only";
             return Err(Failure::usage(message).hint(hint));
         }
         Ok(0.0)
@@ -259,7 +262,7 @@ impl Classifier {
                 );
                 Failure::new(Code::Files, message)
                     .id("HW1024")
-                    .hint("the run began with other folders: put them back, or begin a new run")
+                    .hint("restore the folders that the run began with, or start a new run")
             })
         };
         found.iter().map(number).collect()
@@ -274,11 +277,11 @@ fn drawn(own: &BTreeMap<usize, String>, found: &[String], other: &str) -> String
     let lower = other.to_lowercase();
     let alike = own.values().find(|own| own.to_lowercase() == lower);
     let alike = alike.map_or_else(String::new, |own| {
-        format!(" (it has `{own}`: rename the folder to keep what was learned of it)")
+        format!(" (it has `{own}`: rename the folder to keep its trained weights)")
     });
     format!(
         "note: the model has no class `{other}`{alike}; {} of the data's {} classes are among its {}: the last layer \
-         is drawn anew, for the data's",
+        is initialized randomly, for the classes of the data",
         common.count(),
         found.len(),
         own.len()

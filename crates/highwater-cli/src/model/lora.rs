@@ -20,7 +20,7 @@ impl LoraConfig {
         adapted.map_err(|error| {
             of_layers(
                 error,
-                "name layers of the model by --lora-targets, or leave it out for all of them",
+                "use --lora-targets with layers of this model, or remove it to adapt all of them",
             )
         })
     }

@@ -10,7 +10,7 @@ use crate::model::Blueprint;
 use crate::session::Session;
 
 /// What sets a floor where no step does.
-pub(crate) const TOKENS: &str = "making tokens of the text";
+pub(crate) const TOKENS: &str = "tokenization";
 /// More than any step takes.
 pub(crate) const PLENTY: Bytes = Bytes(1 << 50);
 

@@ -13,10 +13,12 @@ use crate::terminal::output;
 pub fn kept(budget: Bytes, peak: u64) -> String {
     if peak == 0 {
         // Without /proc.
-        return format!("{budget} were allowed; what the process had, this system does not tell");
+        return format!(
+            "budget {budget}; this system does not report the peak memory of the process"
+        );
     }
-    let kept = if peak > budget.0 { "above" } else { "kept to" };
-    format!("{kept} {budget}: the process had {} at most", Bytes(peak))
+    let kept = if peak > budget.0 { "above" } else { "within" };
+    format!("peak memory {}, {kept} the budget of {budget}", Bytes(peak))
 }
 
 /// What this process may have at most, if the budget is more than that: keeping to the budget would not
@@ -32,7 +34,7 @@ pub fn warn_of_budget(config: &RunConfig) {
     if let Some(bound) = bound_below(config.machine.memory) {
         let budget = config.machine.memory;
         output::news(&format!(
-            "warning: --memory {budget} is more than a process may have here: training would keep to {bound}"
+            "warning: --memory {budget} is more than a process can use here: training would use {bound}"
         ));
     }
 }
@@ -56,7 +58,7 @@ pub fn bounded(budget: Bytes) -> Bytes {
         return budget;
     };
     output::news(&format!(
-        "warning: --memory {budget} is more than this process may have here: keeping to {bound}"
+        "warning: --memory {budget} is more than this process can use here: using {bound}"
     ));
     bound
 }
@@ -67,7 +69,7 @@ pub fn keep_to_planned(config: &mut RunConfig, forecast: &Forecast) {
     if planned < config.machine.memory {
         let budget = std::mem::replace(&mut config.machine.memory, planned);
         output::news(&format!(
-            "note: the plans of this step leave each other no room in {budget}: keeping to {planned}"
+            "note: the plans of this step do not fit together in {budget}: using a budget of {planned}"
         ));
     }
 }
@@ -80,8 +82,8 @@ mod tests {
     fn what_went_above_its_budget_is_not_said_to_have_kept_to_it() {
         let budget = Bytes(64 << 20);
         let told = kept(budget, 64 << 20);
-        assert_eq!(told, "kept to 64 MiB: the process had 64 MiB at most");
+        assert_eq!(told, "peak memory 64 MiB, within the budget of 64 MiB");
         let told = kept(budget, 96 << 20);
-        assert_eq!(told, "above 64 MiB: the process had 96 MiB at most");
+        assert_eq!(told, "peak memory 96 MiB, above the budget of 64 MiB");
     }
 }

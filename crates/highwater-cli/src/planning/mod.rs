@@ -10,7 +10,7 @@ mod planner;
 pub mod refusal;
 
 pub use assumptions::Assumptions;
-pub(crate) use assumptions::PLENTY;
+pub(crate) use assumptions::{PLENTY, TOKENS};
 pub(crate) use call::plan_call;
 pub(crate) use fit::fitting;
 pub use floor::NearFloor;

@@ -9,15 +9,15 @@ use crate::error::{Code, Failure};
 
 /// Says that a step of a run does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
-    let hint = "`highwater plan` with the same flags shows what other budgets cost";
+    let hint = "`highwater plan` with the same flags shows the time per step under other budgets";
     does_not_fit(forecast, &config.machine, smaller(config.task)).hint(hint)
 }
 
 /// What needs less memory than a batch of a task does.
 pub fn smaller(task: Task) -> &'static str {
     match task {
-        Task::TextGeneration => "a smaller --batch or --seq needs less",
-        Task::ImageClassification => "a smaller --batch or --size needs less",
+        Task::TextGeneration => "a smaller --batch or --seq",
+        Task::ImageClassification => "a smaller --batch or --size",
     }
 }
 
@@ -25,39 +25,39 @@ pub fn smaller(task: Task) -> &'static str {
 pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str) -> Failure {
     let (floor, budget) =
         Bytes::needed_of(Bytes(forecast.floor_bytes), Bytes(forecast.budget_bytes));
+    let is_of_tokens = forecast.floor_at == assumptions::TOKENS;
     let largest = forecast.floor_held.operations.first();
     let largest = largest.map_or_else(String::new, |holder| {
-        format!(
-            "; the largest holder there is {} ({})",
-            holder.what,
-            Bytes(holder.bytes)
-        )
+        format!("; largest there: {} ({})", holder.what, Bytes(holder.bytes))
     });
-    let is_of_tokens = forecast.floor_at == assumptions::TOKENS;
-    let largest = if is_of_tokens { String::new() } else { largest };
+    let reached = if is_of_tokens {
+        format!(" for {}", assumptions::TOKENS)
+    } else {
+        format!(", reached in {}{largest}", forecast.floor_at)
+    };
     let message = format!(
-        "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
-        forecast.floor_bytes, forecast.floor_at
+        "this does not fit into {budget}: it needs at least {floor} ({} bytes){reached}",
+        forecast.floor_bytes
     );
     let less = if is_of_tokens {
-        "text that is tokenized already (--data FILE.npy), or a smaller tokenizer.json, needs less"
+        "tokenized data (--data FILE.npy), or a smaller tokenizer.json"
     } else {
         smaller
     };
-    let hint = format!("give it {} or more; {less}", more(forecast, machine));
+    let hint = format!("use {} or more, or {less}", more(forecast, machine));
     let mut failure = Failure::new(Code::Budget, message).hint(hint);
     // A disk with room for all that the step holds anywhere would not lower the floor by being larger.
     let held = forecast.floor_bytes + forecast.disk_bytes;
     if let Some(disk) = machine.disk.as_ref().filter(|disk| disk.bytes.0 < held) {
         failure = failure.hint(format!(
-            "--disk gives {} of space: with more of it less memory may do",
+            "--disk is limited to {}: a larger limit may reduce the memory that is needed",
             disk.bytes
         ));
     }
     // Of a small model, most of that is what planning takes, with a disk more than without.
     if machine.disk.is_some() && forecast.reserve_bytes > forecast.floor_bytes / 2 {
         failure = failure.hint(
-            "a plan with a disk takes memory itself: a small model may need less without --disk",
+            "planning with --disk uses memory itself: a small model may need less without it",
         );
     }
     failure

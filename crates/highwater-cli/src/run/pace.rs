@@ -64,8 +64,8 @@ impl Pace {
         let rest = left as f64 * measured;
         (rest > WORTH_TELLING).then(|| {
             format!(
-                "note: a step takes {measured:.3} s, not the {first:.3} s that was predicted: {} are left. The \
-                 machine is busy, or was when it was measured; it is measured again later",
+                "note: a step takes {measured:.3} s instead of the predicted {first:.3} s; {} left. The machine is \
+                busy, or was when it was measured. It will be measured again",
                 duration(rest)
             )
         })
@@ -77,10 +77,10 @@ impl Pace {
         let first = if (first - last).abs() < 5e-4 {
             String::new()
         } else {
-            format!(" (at first {first:.3})")
+            format!(" (at first {first:.3} s)")
         };
         Some(format!(
-            "{:.3} s per step, the middle of the last {}; {last:.3} predicted{first}",
+            "{:.3} s per step (median of the last {}); predicted {last:.3} s{first}",
             self.measured()?,
             self.recent.len(),
         ))
@@ -119,8 +119,8 @@ mod tests {
         }
         assert_eq!(
             pace_of(37.9, 9.4).note(10).unwrap(),
-            "note: a step takes 9.400 s, not the 37.900 s that was predicted: 1 min 34 s are left. The machine is busy, \
-             or was when it was measured; it is measured again later"
+            "note: a step takes 9.400 s instead of the predicted 37.900 s; 1 min 34 s left. The machine is busy, or \
+            was when it was measured. It will be measured again"
         );
         assert_eq!(Pace::default().note(1000), None);
     }
@@ -131,13 +131,13 @@ mod tests {
         assert_eq!(line(&[]), None);
         assert_eq!(
             line(&[(1.0, 9.0), (1.0, 2.0), (2.1, 2.2)]).unwrap(),
-            "2.200 s per step, the middle of the last 3; 2.100 predicted (at first 1.000)"
+            "2.200 s per step (median of the last 3); predicted 2.100 s (at first 1.000 s)"
         );
         let many = pace(&vec![(1.0, 2.0); 1000]);
         assert_eq!(many.recent.len(), RECENT);
         assert_eq!(
             many.line().unwrap(),
-            "2.000 s per step, the middle of the last 64; 1.000 predicted"
+            "2.000 s per step (median of the last 64); predicted 1.000 s"
         );
     }
 }

@@ -82,7 +82,7 @@ impl Origin {
             return Err(not_as_before(&described(config).unwrap_or_default()));
         }
         let message = format!("{} was edited after the run began", path.display());
-        let hint = "remove it: it is made anew of the text, which must be as it was";
+        let hint = "remove it: it is created again from the text, which must not have changed";
         Err(Failure::new(Code::Files, message).hint(hint))
     }
 

@@ -95,7 +95,7 @@ pub fn finished(
     lines.extend(of_best(losses, session.config().training.steps));
     lines.extend(pace.line());
     lines.push(format!(
-        "{}; {} were set aside for code, heap and libraries",
+        "{}; {} of the budget are reserved for code, heap and libraries",
         kept(budget, peak),
         Bytes(session.engine.reserve_bytes()),
     ));
@@ -110,15 +110,12 @@ fn of_best(losses: &Losses, steps: u64) -> Option<String> {
     let best = losses.best?;
     let (before, _) = losses.held_out?;
     if best.held_out_loss > before.loss {
-        return Some(
-            "no state did better on what is held out than the model that this run began with"
-                .to_owned(),
-        );
+        return Some("no state has a lower held-out loss than the initial model".to_owned());
     }
     (best.step < steps).then(|| {
         format!(
-            "the held-out loss was least after step {}: {:.4}; its state is kept, and --best takes it in eval, \
-             generate, chat, merge and export",
+            "lowest held-out loss: {1:.4} after step {0}. That state is kept: use it with --best in eval, generate, \
+            chat, merge and export",
             best.step, best.held_out_loss
         )
     })
@@ -140,7 +137,7 @@ pub fn adapters(config: &RunConfig, session: &Session) -> Option<String> {
     let kind = if lora.dora { "DoRA" } else { "LoRA" };
     let rank = lora.rank;
     Some(format!(
-        "{kind} of rank {rank} on {layers} layers: {numbers} numbers train, all else is frozen"
+        "{kind} of rank {rank} on {layers} layers: {numbers} trainable parameters; all other weights are frozen"
     ))
 }
 
@@ -150,7 +147,7 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     let unit = config.task.unit();
     let per_step = config.tokens_per_step();
     let held_out = match held_out {
-        0 if config.data.held_out > 0.0 => ", too few to hold some out".to_owned(),
+        0 if config.data.held_out > 0.0 => ", too few to hold any out".to_owned(),
         0 => String::new(),
         held_out => format!(", {held_out} held out"),
     };
@@ -165,14 +162,13 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     };
     let often = match epochs {
         many if many > EPOCHS_MANY && config.data.records.is_some() => format!(
-            "\nwarning: {} steps read every record {many:.0} times, and a model learns them by heart: --epochs 3 reads \
-             them 3 times",
+            "\nwarning: {} steps are {many:.0} epochs, so the model may overfit; consider --epochs 3",
             config.training.steps
         ),
         _ => String::new(),
     };
     format!(
-        "{records}{train} {unit} to train on{held_out}; {per_step} {unit} a step; {} steps are {epochs:.1} epochs{often}",
+        "{records}{train} training {unit}{held_out}; {per_step} {unit} per step; {} steps ({epochs:.1} epochs){often}",
         config.training.steps
     )
 }
@@ -199,7 +195,7 @@ pub fn held_out(found: &HeldOut, config: &RunConfig, when: &str) -> String {
 /// How long a run will take, for people.
 pub fn announce(forecast: &Forecast, steps: u64) -> String {
     format!(
-        "planned peak {} of {}; {:.3} s per step predicted, {} in all; {} nodes are recomputed",
+        "planned peak {} of {}; predicted {:.3} s per step, {} in total; {} operations recomputed",
         Bytes(forecast.peak_bytes),
         Bytes(forecast.budget_bytes),
         forecast.seconds_per_step,

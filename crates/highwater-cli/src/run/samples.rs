@@ -119,7 +119,7 @@ impl Samples {
             let said = match self.draw(model, config, prompt) {
                 // It may need more than a step: no reason to end a run.
                 Err(failure) if failure.code() == Code::Budget as u8 => {
-                    format!("none, it needs more than {}", config.machine.memory)
+                    format!("none: sampling needs more than {}", config.machine.memory)
                 }
                 said => format!("{:?}", said?),
             };

@@ -148,8 +148,7 @@ pub fn check_space(
         Bytes(free)
     );
     let hint = format!(
-        "free some space, name a folder on another disk with --out, or keep fewer states: each takes {}, \
-         and --keep is {}",
+        "free some space, use --out with a folder on another disk, or a smaller --keep than {1}: each state has {0}",
         Bytes(state),
         output.keep
     );

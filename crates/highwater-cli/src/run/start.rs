@@ -70,7 +70,7 @@ pub(crate) fn load_weights(
             let left = load_classifier(files, folder, (&**model, classifier))?;
             let note = || {
                 format!(
-                    "note: for other classes, and drawn anew: {}",
+                    "note: initialized randomly, because the classes are others: {}",
                     left.join(", ")
                 )
             };
@@ -99,7 +99,7 @@ fn load_classifier(
             path.display(),
             own.len()
         );
-        let hint = "correct id2label, or leave it out: the last layer is drawn anew then";
+        let hint = "correct id2label, or remove it: the last layer is then initialized randomly";
         return Err(Failure::new(Code::Files, message).id("HW1013").hint(hint));
     }
     Ok(left)

@@ -78,9 +78,9 @@ impl Run<'_> {
         drop(self);
         Err(match dir.give_back(&**files) {
             Ok(false) => failure,
-            Ok(true) => failure.hint("the run that this one was to replace is back in its folder"),
+            Ok(true) => failure.hint("the run that --force was to replace is back in its folder"),
             Err(error) => failure.hint(format!(
-                "the run that this one was to replace is in {}: {error}",
+                "the run that --force was to replace is in {}: {error}",
                 dir.replaced().display()
             )),
         })
@@ -199,7 +199,7 @@ impl Run<'_> {
         if asked {
             let dir = self.dir.checkpoints();
             self.log.say(&format!(
-                "saved the state after step {step}, as asked: {}",
+                "saved the state after step {step}, as requested: {}",
                 dir.display()
             ))?;
         }
@@ -216,7 +216,7 @@ impl Run<'_> {
         };
         let dir = self.dir.path().display();
         self.log.say(&format!(
-            "stopped after step {step}; the state is saved\nhint: `highwater resume {dir}` goes on from there"
+            "stopped after step {step}; the state is saved\nhint: `highwater resume {dir}` resumes from there"
         ))?;
         Ok(Some(ExitCode::from(code)))
     }
@@ -236,8 +236,9 @@ impl Run<'_> {
 
     fn tell_of_stop(&mut self, is_asked: bool) -> Result<(), Failure> {
         if is_asked {
-            self.log
-                .say("stopping: the state is saved first; a second signal ends at once, without")?;
+            self.log.say(
+                "stopping after the state is saved; a second signal stops at once, without saving",
+            )?;
         }
         Ok(())
     }

@@ -166,13 +166,13 @@ impl Assignment {
         let failed = |why: String| Failure::usage(format!("--set {}: {why}", self.text));
         if self.path == "model.source" || self.path.starts_with("model.source.") {
             let why = "another model is another run".to_owned();
-            return Err(failed(why).hint("say --model PRESET or --model FOLDER"));
+            return Err(failed(why).hint("use --model PRESET or --model FOLDER"));
         }
         take(settings, &self.path, &self.value).map_err(|wrong| {
             failed(wrong.text).hint(if wrong.is_twice {
-                "say it once"
+                "set it once"
             } else {
-                "`highwater init --all` writes a file with all settings, and what each is"
+                "`highwater init --all` writes a file that lists and explains all settings"
             })
         })
     }

@@ -33,7 +33,7 @@ pub(crate) fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), 
                 file.display()
             );
             Err(Failure::usage(message).hint(
-                "name the model's folder, or train one from scratch: --init-from FILE; `highwater plan` says what it \
+                "give the model's folder, or train from scratch with --init-from FILE; `highwater plan` shows what it \
                  would take",
             ))
         }

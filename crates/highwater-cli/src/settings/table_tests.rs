@@ -322,21 +322,21 @@ fn settings_that_cannot_be_set_are_refused_with_what_may_be_meant() {
             "`training.batch`: invalid value: integer `-1`",
         ),
         ("--set machine.memory=1Gibi", "1Gibi"),
-        ("--set model.source.preset=gpt2", "say --model"),
-        ("--set model.source=gpt2", "say --model"),
+        ("--set model.source.preset=gpt2", "use --model"),
+        ("--set model.source=gpt2", "use --model"),
         ("--set version=3", "no setting `version`"),
         (
             "--set training.seq=4096",
             "`seq` is 4096; expected 1 to 256",
         ),
-        ("--set training.seq=8 --seq 16", "by --seq, or twice so"),
+        ("--set training.seq=8 --seq 16", "use --set or --seq once"),
         (
             "--set training.seq=8 --set training.seq=16",
-            "by --seq, or twice so",
+            "use --set or --seq once",
         ),
         (
             "--set data.records.loss_on=all",
-            "--loss-on has no effect on data without records",
+            "--loss-on has no effect: the data has no examples",
         ),
         (
             "--set optimizer.method=sgd --beta1 0.5",
@@ -410,7 +410,7 @@ fn a_file_may_say_any_of_the_settings() {
     );
     let found = of_line(&files, "--config /config.toml --epochs 2");
     assert_eq!(found, of_line(&files, "--epochs 2"));
-    assert!(refused(&files, "--steps 3 --epochs 2").contains("both say how long"));
+    assert!(refused(&files, "--steps 3 --epochs 2").contains("both set the length"));
     assert!(refused(&files, "--epochs 0").contains("`epochs` is 0"));
 }
 

@@ -55,7 +55,7 @@ impl RunConfig {
             &machine.memory,
             || {
                 let together = Bytes(together);
-                format!("more than {together}, what device-memory and host-memory are together")
+                format!("more than {together}, the sum of device-memory and host-memory")
             },
         )
     }

@@ -45,7 +45,9 @@ pub fn end_tidily() -> io::Result<()> {
             ENDING.store(true, Ordering::SeqCst);
             let left = remove_drafts(&DiskFiles);
             if let Err(error) = left {
-                output::news(&format!("warning: a draft is left behind: {error}"));
+                output::news(&format!(
+                    "warning: a temporary file could not be removed: {error}"
+                ));
             }
             std::process::exit(exit_code(received.load(Ordering::Relaxed) as i32));
         }

@@ -97,7 +97,7 @@ fn the_state_that_did_best_is_kept_and_taken_by_name() {
         );
         // What goes on still keeps it, and stays with what it was.
         let (_, news) = run(dir, &format!("resume {name} --steps 18"));
-        assert!(news.contains("going on after step 16"), "{news}");
+        assert!(news.contains("resuming after step 16"), "{news}");
         assert!(
             states(&path).contains(&format!("step-{step:06}")),
             "{:?}",
@@ -135,8 +135,8 @@ fn of_records_a_few_are_held_out_and_each_epoch_is_measured() {
     assert_eq!(steps, [19, 38], "{news}");
     assert!(dir.join("many/best.json").exists());
     for (data, more, told) in [
-        ("few.jsonl", "--epochs 2", "too few to hold some out"),
-        ("many.jsonl", "--held-out 0 --steps 2", "40 records"),
+        ("few.jsonl", "--epochs 2", "too few to hold any out"),
+        ("many.jsonl", "--held-out 0 --steps 2", "40 examples"),
     ] {
         let (_, news) = run(
             dir,

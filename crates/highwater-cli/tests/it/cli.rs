@@ -46,9 +46,12 @@ fn wrong_usage_is_told_before_anything_is_made() {
         ("tain", "train"),
         ("train --memroy 1GiB", "--memory"),
         ("train --memory 1Gibi", "64MiB"),
-        ("train --model gpt3", "hint: --model takes"),
+        ("train --model gpt3", "hint: --model is"),
         ("train --model ./gpt3", "no folder"),
-        ("train --model gpt2", "hint: say --tokenizer FILE"),
+        (
+            "train --model gpt2",
+            "hint: pass the model's tokenizer.json",
+        ),
         ("train --model gpt2-nan", "did you mean `gpt2-nano`?"),
         ("train --memory -5GiB", "it is negative"),
         ("train --memory 0", "it is zero"),
@@ -97,7 +100,7 @@ fn models_that_cannot_be_are_refused_before_they_are_planned() {
         (r#""n_head": 0"#, "`n_head` is 0; expected a number from 1"),
         (
             r#""n_positions": [[1024]]"#,
-            "`n_positions`: invalid type: sequence; expected a whole number",
+            "`n_positions`: invalid type: sequence; expected a non-negative integer",
         ),
     ] {
         let config = format!(r#"{{"model_type": "gpt2", {fields}}}"#);
@@ -317,12 +320,12 @@ fn the_floor_is_enough_and_less_is_refused() {
     let floor = bytes("floor_bytes");
     let (below, above) = (floor - (1 << 20), floor + (1 << 20));
     let line = format!("train --steps 1 --memory {below}");
-    assert_fails(&line, 3, "hint: give it --memory ");
+    assert_fails(&line, 3, "hint: use --memory ");
     let line = format!("plan --json --memory {below}");
     let (code, refused, _) = highwater(dir.path(), &line);
     let refused: Value = serde_json::from_str(&refused).unwrap();
     assert_eq!((code, &refused["fits"]), (3, &Value::from(false)));
-    assert_fails("train --memory 1MiB", 3, "hint: give it --memory ");
+    assert_fails("train --memory 1MiB", 3, "hint: use --memory ");
     let line = format!("train --steps 2 --json --memory {above}");
     let (code, result, news) = highwater(dir.path(), &line);
     assert_eq!(code, 0, "{news}");
@@ -361,8 +364,8 @@ fn a_run_leaves_what_its_guide_says() {
     let log = std::fs::read_to_string(run.join("run.log")).unwrap();
     let said: Vec<&str> = log.lines().take(2).collect();
     assert!(
-        said[0].contains(" tokens to train on, ")
-            && said[0].contains("; 256 tokens a step; 3 steps are 0.0 epochs"),
+        said[0].contains(" training tokens, ")
+            && said[0].contains("; 256 tokens per step; 3 steps (0.0 epochs)"),
         "{log}"
     );
     assert!(said[1].starts_with("step 0: planned peak "), "{log}");
@@ -385,7 +388,7 @@ fn a_run_leaves_what_its_guide_says() {
     // Where one run is, another does not go unless told to.
     let (code, _, news) = highwater(dir.path(), "train --steps 0 --out runs/gpt2-nano");
     assert_eq!(code, 2);
-    assert!(news.contains("already holds a run"), "{news}");
+    assert!(news.contains("already contains a run"), "{news}");
     assert_eq!(lines(&run.join("metrics.jsonl")).len(), 3);
     let (code, _, news) = highwater(dir.path(), "train --force --data none --out runs/gpt2-nano");
     assert_eq!(code, 4, "{news}");
@@ -420,12 +423,15 @@ fn budgets_that_mislead_are_spoken_of() {
     let (code, result, news) = highwater(dir.path(), &line);
     assert_eq!(code, 0, "{news}");
     // No step has measured it, but it is there all the same.
-    assert!(result.contains("MiB were set aside for code"), "{result}");
+    assert!(
+        result.contains("MiB of the budget are reserved for code"),
+        "{result}"
+    );
     let line = "resume run --steps 1 --memory 60MiB";
     let (code, _, news) = highwater(dir.path(), line);
     assert_eq!(code, 0, "{news}");
     assert!(
-        news.contains("later resumes without --memory keep to it"),
+        news.contains("also for later resumes without --memory"),
         "{news}"
     );
     let (code, _, news) = highwater(dir.path(), "plan --memory 1TiB --seq 16 --batch 1");
@@ -453,7 +459,7 @@ fn plans_are_explained_and_compared() {
         "by layer",
         "the floor",
         "--optimizer sgd",
-        "computed again",
+        "recomputed in the backward pass",
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
     }
@@ -470,11 +476,7 @@ fn plans_are_explained_and_compared() {
         (0, &Value::from("budget_bytes"))
     );
     for (line, expected, fails) in [
-        (
-            "plan --diff a.json run --batch 2",
-            "it takes no settings",
-            2,
-        ),
+        ("plan --diff a.json run --batch 2", "takes no settings", 2),
         ("plan --diff a.json", "2 values required", 2),
         ("plan --diff a.json none", "none", 4),
     ] {
@@ -511,7 +513,7 @@ fn a_step_that_explodes_is_told_and_what_was_saved_is_whole() {
     assert!(text.starts_with("hello"), "{text}");
     let (code, _, news) = highwater(dir.path(), "resume run");
     assert_eq!(code, 5, "{news}");
-    assert!(news.contains("going on after step 1\n"), "{news}");
+    assert!(news.contains("resuming after step 1\n"), "{news}");
     assert!(std::fs::read(&saved).unwrap() == before);
     // With clipping the norm is looked at before anything is updated.
     let (code, _, news) = highwater(

@@ -32,7 +32,7 @@ fn settings_alone_are_no_run_and_links_are_not_replaced() {
     // Settings are no run.
     let (code, _, news) = highwater(dir, "train --config config.toml --out .");
     assert!(
-        code == 2 && news.contains("config.toml: no run wrote this"),
+        code == 2 && news.contains("config.toml: this is not a file of a run"),
         "{news}"
     );
     std::os::unix::fs::symlink("nowhere.toml", dir.join("link.toml")).unwrap();
@@ -53,7 +53,7 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
         "{told}"
     );
     assert!(
-        told.contains("`highwater train --config config.toml` takes it"),
+        told.contains("use it with `highwater train --config config.toml`"),
         "{told}"
     );
     let text = std::fs::read_to_string(dir.join("config.toml")).unwrap();
@@ -86,14 +86,14 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
         "{told}"
     );
     run(dir, "train --config config.toml --out smaller");
-    // What is no file of settings stays as it is.
+    // What is not a settings file stays as it is.
     std::fs::write(dir.join("notes.toml"), "[package]\nname = \"mine\"\n").unwrap();
     for (out, why) in [
         ("smaller/config.toml", "settings of a run"),
-        ("smaller/model.json", "no file of settings"),
-        ("notes.toml", "no file of settings"),
-        ("/dev/null", "no file of settings"),
-        ("smaller", "no file of settings"),
+        ("smaller/model.json", "not a settings file"),
+        ("notes.toml", "not a settings file"),
+        ("/dev/null", "not a settings file"),
+        ("smaller", "not a settings file"),
     ] {
         let before = std::fs::read(dir.join(out)).ok();
         let (code, _, news) = highwater(dir, &format!("init --force --steps 1 --out {out}"));
@@ -106,7 +106,7 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
     // What fits in no size is refused, with what would do.
     let (code, _, news) = highwater(dir, "init --memory 9MiB --out none.toml");
     assert_eq!(code, 3, "{news}");
-    assert!(news.contains("hint: give it --memory "), "{news}");
+    assert!(news.contains("hint: use --memory "), "{news}");
     assert!(!dir.join("none.toml").exists());
 }
 
@@ -181,7 +181,7 @@ fn eval_says_what_it_found_or_why_not() {
         (
             "run --data held_out.txt --memory 8MiB",
             3,
-            "hint: give it --memory ",
+            "hint: use --memory ",
         ),
         ("run --data none.txt", 4, "none.txt: there is no such"),
         (

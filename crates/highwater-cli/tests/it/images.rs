@@ -165,7 +165,7 @@ fn splits_and_links_are_what_torchvision_and_timm_have_them_be() {
         "the loss is measured on val/",
         "test/ is left unread",
         "1 .md",
-        "32 images to train on, 32 held out",
+        "32 training images, 32 held out",
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }
@@ -177,7 +177,11 @@ fn splits_and_links_are_what_torchvision_and_timm_have_them_be() {
         &format!("{TRAIN} --data data --val 0.2 --steps 1 --out refused"),
         2,
     );
-    assert!(news(dir).contains("is held out already"), "{}", news(dir));
+    assert!(
+        news(dir).contains("is already the held-out data"),
+        "{}",
+        news(dir)
+    );
     copy(&dir.join("shapes/level"), &dir.join("data/val/other"));
     run(
         dir,
@@ -239,7 +243,7 @@ fn bad_images_are_found_before_the_first_step() {
         0,
     );
     assert!(
-        news(dir).contains("34 images to train on, 4 held out"),
+        news(dir).contains("34 training images, 4 held out"),
         "{}",
         news(dir)
     );
@@ -301,12 +305,12 @@ fn bad_images_are_found_before_the_first_step() {
         0,
     );
     let told = news(dir);
-    assert!(told.contains("left out by --skip-bad: 11 images"), "{told}");
-    assert!(told.contains("34 images to train on, 4 held out"), "{told}");
+    assert!(told.contains("skipped by --skip-bad: 11 images"), "{told}");
+    assert!(told.contains("34 training images, 4 held out"), "{told}");
     let log = fs::read_to_string(dir.join("skipped/run.log")).unwrap();
     for name in [
         "page.jpg: a web page",
-        "link.jpg: a link that leads nowhere",
+        "link.jpg: a broken link",
         "empty.png: empty file",
     ] {
         assert!(log.contains(name), "{name}: {log}");
@@ -465,7 +469,7 @@ fn eval_refuses_images_of_other_classes() {
         (
             "eval run --data split --memory 20MiB",
             3,
-            "a smaller --batch needs less",
+            "a smaller --batch",
         ),
         (
             "eval run --data missing",

@@ -94,7 +94,7 @@ fn a_run_replaces_neither_its_model_nor_its_settings_nor_other_files() {
         ("--config run/config.toml --out run --force", reads),
         ("--model ./base --out base", ""),
         ("--model ./base --out base --force", ""),
-        ("--model ./base --out run", "already holds a run"),
+        ("--model ./base --out run", "already contains a run"),
     ] {
         let line = format!("train {TEXT} --steps 1 {line}");
         let (code, _, news) = highwater(dir, &line);
@@ -131,7 +131,7 @@ fn a_run_replaces_neither_its_model_nor_its_settings_nor_other_files() {
     for name in ["notes.txt", "final/README.md", "checkpoints/mine.pt"] {
         std::fs::write(dir.join("run").join(name), "mine").unwrap();
         let line = format!("train --model ./base {TEXT} --steps 1 --out run --force");
-        fails(dir, &line, 2, &[name, "no run wrote this"]);
+        fails(dir, &line, 2, &[name, "this is not a file of a run"]);
         std::fs::remove_file(dir.join("run").join(name)).unwrap();
     }
     let mut after = files(dir);
@@ -305,7 +305,7 @@ fn the_newest_model_of_a_run_is_used_and_named() {
         let found: Value = serde_json::from_str(&results).unwrap();
         let after = found["loss"].as_f64().unwrap();
         assert!(after < before - 0.3, "{before} {after}");
-        let named = "the run has gone on since it wrote";
+        let named = "which is newer than";
         assert!(
             news.contains(named) && news.contains("checkpoints/step-"),
             "{news}"
@@ -521,7 +521,7 @@ fn commands_keep_to_the_least_that_they_name() {
         let (code, _, news) = highwater(dir, &format!("{line} --memory 16MiB --threads 2"));
         assert_eq!(code, 3, "{line}\n{news}");
         let named = news
-            .split("give it --memory ")
+            .split("use --memory ")
             .nth(1)
             .unwrap_or_else(|| panic!("{news}"));
         let memory = named.split([' ', '\n', ';']).next().unwrap();

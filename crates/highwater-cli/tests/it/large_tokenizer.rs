@@ -37,7 +37,7 @@ fn folder() -> tempfile::TempDir {
 
 /// The budget that a message asks for.
 fn asked(news: &str) -> u64 {
-    let (_, rest) = news.split_once("give it --memory ").expect(news);
+    let (_, rest) = news.split_once("use --memory ").expect(news);
     let (number, _) = rest.split_once("MiB").expect(news);
     number.parse().expect(news)
 }

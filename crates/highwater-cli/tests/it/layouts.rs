@@ -56,10 +56,7 @@ fn a_run_does_not_lie_within_its_data() {
     ] {
         let (code, _, news) = crate::started::highwater(place, &line);
         assert_eq!(code, 2, "{line}: {news}");
-        assert!(
-            news.contains("lies in the folder of its data"),
-            "{line}: {news}"
-        );
+        assert!(news.contains("is inside its data folder"), "{line}: {news}");
         assert_eq!(std::fs::read_dir(&data).unwrap().count(), 1, "{line}");
     }
     // A file beside it is no folder that is read whole.
@@ -85,10 +82,10 @@ fn a_folder_of_records_is_divided() {
         "{said}"
     );
     assert!(
-        said.lines().any(|line| line.starts_with("10 records: ")),
+        said.lines().any(|line| line.starts_with("10 examples: ")),
         "{said}"
     );
-    assert!(said.contains("held out, 8 records: "), "{said}");
+    assert!(said.contains("held out, 8 examples: "), "{said}");
     assert!(said.contains("held-out loss after"), "{said}");
     // What is held out is the same when the run goes on.
     let said = run(dir, "resume run --steps 2");
@@ -101,15 +98,15 @@ fn a_folder_of_records_is_divided() {
     refused(
         dir,
         &format!("{TRAIN} --model ./base --data d --held-out 0.1"),
-        &["valid.jsonl both say what is held out"],
+        &["valid.jsonl both choose the held-out data"],
     );
     // What is named goes before what the folder has.
     texts(&dir.join("e.jsonl"), 4, "other");
     let named = format!("{TRAIN} --model ./base --data d --eval-data e.jsonl --no-packing");
     let said = run(dir, &named);
-    assert!(said.contains("held out, 4 records: "), "{said}");
+    assert!(said.contains("held out, 4 examples: "), "{said}");
     let said = run(dir, "train --config run/config.toml --force --out again");
-    assert!(said.contains("held out, 4 records: "), "{said}");
+    assert!(said.contains("held out, 4 examples: "), "{said}");
     refused(
         dir,
         &format!("{TRAIN} --model ./base --data d --eval-data none.jsonl"),
@@ -135,13 +132,13 @@ fn files_of_any_name_are_read_and_what_is_no_file_is_listed() {
             &format!("{TRAIN} --model ./base --data {end} --held-out 0"),
         );
         assert!(said.contains(&format!("not read: gone.{end}")), "{said}");
-        assert!(unit.is_empty() || said.contains("20 records: "), "{said}");
+        assert!(unit.is_empty() || said.contains("20 examples: "), "{said}");
     }
     std::fs::write(dir.join("txt/latin.txt"), b"caf\xe9").expect("a text");
     refused(
         dir,
         &format!("{TRAIN} --model ./base --data txt"),
-        &["txt/latin.txt", "it is not UTF-8, from byte 3"],
+        &["txt/latin.txt", "not UTF-8 at byte 3"],
     );
 }
 
@@ -172,15 +169,12 @@ fn texts_and_tokens_are_divided() {
     write("n/val.bin", &tokens(2));
     write("n/meta.pkl", b"x");
     let said = run(dir, &format!("{TRAIN} --model ./base --data n"));
-    assert!(
-        said.contains("400 tokens to train on, 400 held out"),
-        "{said}"
-    );
+    assert!(said.contains("400 training tokens, 400 held out"), "{said}");
     assert!(said.contains("train.bin: 400 tokens of 16 bits"), "{said}");
     write("wide.bin", &tokens(4));
     let said = run(dir, &format!("{TRAIN} --model ./base --data wide.bin"));
     assert!(said.contains("wide.bin: 400 tokens of 32 bits"), "{said}");
-    assert!(said.contains("400 tokens to train on"), "{said}");
+    assert!(said.contains("400 training tokens"), "{said}");
 }
 
 #[test]
@@ -199,13 +193,13 @@ fn what_flags_ask_for_is_there_or_refused() {
     refused(
         dir,
         &format!("{train} --optimizer sgd --moments int8"),
-        &["--moments int8 has no effect with sgd without momentum"],
+        &["--moments int8 has no effect: sgd without momentum"],
     );
     run(
         dir,
         &format!("{train} --optimizer sgd --momentum 0.9 --moments int8"),
     );
-    refused(dir, "train --eval-data d.jsonl", &["there is no --data"]);
+    refused(dir, "train --eval-data d.jsonl", &["needs --data"]);
     run(dir, &format!("{train} --held-out 0"));
     refused(
         dir,
@@ -217,12 +211,9 @@ fn what_flags_ask_for_is_there_or_refused() {
         dir,
         "train --model ./base --data d.jsonl --seq 64 --batch 2 --held-out 0 --memory 1GiB --force --out epochs",
     );
-    assert!(said.contains("steps are 3.0 epochs"), "{said}");
+    assert!(said.contains("steps (3.0 epochs)"), "{said}");
     let said = run(dir, &train.replace("--steps 1 ", "--steps 60 "));
-    assert!(
-        said.contains("warning: 60 steps read every record"),
-        "{said}"
-    );
+    assert!(said.contains("warning: 60 steps are"), "{said}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ const UNSEEN: [(&[&str], &str); 6] = [
             "HW0100", "HW0102", "HW0103", "HW0104", "HW0105", "HW0106", "HW0107", "HW0110",
             "HW0111", "HW0112", "HW0113",
         ],
-        "only a wrong call of the library has these; the program checks models, settings and data first",
+        "only incorrect calls of the library return these; the program checks models, settings and data first",
     ),
     (
         &["HW0200", "HW0203", "HW0901", "HW1001"],
@@ -58,11 +58,11 @@ const UNSEEN: [(&[&str], &str); 6] = [
     ),
     (
         &["HW0301", "HW0302", "HW0303", "HW0304"],
-        "the program plans before it allocates anything: what does not fit ends with HW1003",
+        "the program plans before it allocates: a run that does not fit ends with HW1003",
     ),
     (
         &["HW0403"],
-        "what is loaded is compared with the model first: weights that are not its own end with HW1013",
+        "weights are compared with the model before they are loaded: those of another model end with HW1013",
     ),
     (
         &["HW0404"],
@@ -256,10 +256,10 @@ fn normalised(news: &str, dir: &Path, case: &Case) -> String {
     }
 }
 
-/// What does not fit, without what sets that: with other kernels it is another operation.
+/// What does not fit, without the operation: with other kernels it is another operation.
 fn without_holder(news: &str) -> String {
-    let line = |line: &str| match line.split_once(", set by ") {
-        Some((start, _)) => format!("{start}, set by OPERATION"),
+    let line = |line: &str| match line.split_once(", reached in ") {
+        Some((start, _)) => format!("{start}, reached in OPERATION"),
         None => line.to_owned(),
     };
     news.lines().map(line).collect::<Vec<_>>().join("\n")

@@ -55,7 +55,7 @@ fn damaged(count: u64) {
         }
         std::fs::write(&path, &whole).unwrap();
     }
-    ends(dir, "resume run --steps 3", 0, "going on after step 2");
+    ends(dir, "resume run --steps 3", 0, "resuming after step 2");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn lost_tokens_are_made_again_of_the_same_text_only() {
     let (tokens, data) = (dir.join("run/tokens.bin"), dir.join("data.txt"));
     let whole = std::fs::read(&tokens).unwrap();
     std::fs::remove_file(&tokens).unwrap();
-    ends(dir, "resume run --steps 3", 0, "going on after step 2");
+    ends(dir, "resume run --steps 3", 0, "resuming after step 2");
     assert_eq!(std::fs::read(&tokens).unwrap(), whole);
 
     std::fs::write(&data, TEXT.repeat(31)).unwrap();
@@ -85,13 +85,13 @@ fn lost_tokens_are_made_again_of_the_same_text_only() {
     std::fs::remove_file(&tokens).unwrap();
     ends(dir, "resume run --steps 5", 4, "data.txt has changed");
     assert!(!tokens.exists());
-    ends(dir, "resume run --steps 5 --data-changed ok", 0, "going on");
+    ends(dir, "resume run --steps 5 --data-changed ok", 0, "resuming");
     assert!(std::fs::read(&tokens).unwrap().len() > whole.len());
-    ends(dir, "resume run --steps 6", 0, "going on after step 5");
+    ends(dir, "resume run --steps 6", 0, "resuming after step 5");
 
     std::fs::write(dir.join("tokenizer.json"), byte_tokenizer::json(&[]) + " ").unwrap();
     ends(dir, "resume run --steps 7", 4, "tokenizer.json has changed");
-    ends(dir, "resume run --steps 7 --data-changed ok", 0, "going on");
+    ends(dir, "resume run --steps 7 --data-changed ok", 0, "resuming");
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn other_data_is_noticed() {
             0,
             "",
         );
-        ends(dir, &resume(3), 0, "going on after step 2");
+        ends(dir, &resume(3), 0, "resuming after step 2");
         std::fs::write(&path, other).unwrap();
         ends(dir, &resume(4), 4, "has changed since the run began");
         assert!(news(dir).contains("--data-changed ok"), "{}", news(dir));
         let changed = format!("{} --data-changed ok", resume(4));
-        ends(dir, &changed, 0, "going on after step 3");
-        ends(dir, &resume(5), 0, "going on after step 4");
+        ends(dir, &changed, 0, "resuming after step 3");
+        ends(dir, &resume(5), 0, "resuming after step 4");
     }
 }

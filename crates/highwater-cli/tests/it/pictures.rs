@@ -179,7 +179,7 @@ fn what_cannot_be_is_told() {
             4,
             "nowhere: there is no such folder",
         ),
-        ("--model resnet18 --data empty", 4, "no folder of images"),
+        ("--model resnet18 --data empty", 4, "no folders of images"),
         (
             "--model resnet18 --data shapes --seq 8",
             2,
@@ -224,7 +224,7 @@ fn what_cannot_be_is_told() {
     assert!(news(dir).contains("has changed"), "{}", news(dir));
     run(dir, "generate run --prompt a", 2);
     assert!(
-        news(dir).contains("no text to read or write"),
+        news(dir).contains("is an image classifier, not a language model"),
         "{}",
         news(dir)
     );

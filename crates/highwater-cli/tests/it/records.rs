@@ -1,5 +1,5 @@
-//! Runs on records: conversations with a template, packed and shuffled, the same bits in any budget and wherever they
-//! are stopped; what is learnt, shown; what is wrong, told.
+//! Runs on examples: conversations with a template, packed and shuffled, the same bits in any budget and wherever they
+//! are stopped; the tokens that the loss is computed on are shown; what is wrong is reported.
 
 use crate::outcome;
 use std::path::Path;
@@ -224,7 +224,7 @@ fn fields_of_other_names_and_formats_are_read() {
             "add\n\n1 2<|eot|><|head|>assistant<|/head|>\n\n\u{27E6}3<|eot|>\u{27E7}",
         ),
         ("share.jsonl", "\u{27E6}b<|eot|>\u{27E7}"),
-        ("ids.jsonl", "3 tokens, 2 learnt"),
+        ("ids.jsonl", "3 tokens, loss on 2"),
         ("text.jsonl", "</s>\u{27E7}"),
     ] {
         let (shown, _) = run(dir, &format!("data show {line} --model ./base"));
@@ -329,11 +329,11 @@ fn pairs_are_for_preferences_alone() {
         ),
         (
             "train --model ./base --data chats.jsonl --seq 96 --preference dpo",
-            "no pairs of answers",
+            "no preference pairs",
         ),
         (
             "train --model ./base --seq 96 --preference dpo",
-            "the data has none",
+            "the data has no examples",
         ),
         (
             "train --model ./base --data pairs.jsonl --beta 1",
@@ -381,7 +381,7 @@ fn epochs_say_how_long_a_run_is() {
         );
         let (_, news) = run(dir.path(), &line);
         assert!(
-            news.contains(&format!("; {steps} steps are 3.0 epochs")),
+            news.contains(&format!("; {steps} steps (3.0 epochs)")),
             "{news}"
         );
     }

@@ -117,7 +117,7 @@ fn resumed_after(steps: impl Iterator<Item = usize>, forms: &str, ways: usize, b
                 };
                 let line = format!("resume {name} --save-every {STEPS} --memory {memory} {disk}");
                 run(dir, &line);
-                let begun = format!("going on after step {step}\n");
+                let begun = format!("resuming after step {step}\n");
                 assert!(news(dir).contains(&begun), "{}", news(dir));
                 assert_same(&outcome(&out, STEPS), &expected, &name);
                 std::fs::remove_dir_all(out).unwrap();

@@ -211,7 +211,7 @@ fn a_conversation_survives_what_people_type() {
     );
     assert!(news.contains("not UTF-8"), "{news}");
     let (_, news) = chat(dir, &b"pages\n".repeat(40), "");
-    let forgets = "what was said first is forgotten from here on";
+    let forgets = "its beginning is dropped from now on";
     assert_eq!(news.matches(forgets).count(), 1, "{news}");
     // Longer than the model reads, though not too long for a line.
     let (results, news) = chat(dir, &[&[b'y'; 4000][..], b"\npages\n"].concat(), "");

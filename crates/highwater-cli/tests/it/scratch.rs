@@ -45,7 +45,7 @@ fn a_config_alone_is_enough_to_begin_with() {
     // The run has all that it needs.
     std::fs::remove_dir_all(dir.join("own")).unwrap();
     let news = run(dir, "resume file --steps 4");
-    assert!(news.contains("going on after step 3"), "{news}");
+    assert!(news.contains("resuming after step 3"), "{news}");
     std::fs::write(dir.join("text.txt"), "pages of memory ".repeat(40)).unwrap();
     run(dir, "eval folder --data text.txt");
     run(
@@ -73,7 +73,7 @@ fn a_tokenizer_beside_the_config_is_taken() {
     let special = ["<a>", "<b>", "<c>", "<d>", "<e>", "<f>", "<g>", "<h>"];
     std::fs::write(dir.join("wide.json"), byte_tokenizer::json(&special)).unwrap();
     for (more, code, told) in [
-        ("--init-from config.json --model gpt2", 2, "say one of them"),
+        ("--init-from config.json --model gpt2", 2, "use one of them"),
         ("--init-from config.json --lora 2", 2, "no trained weights"),
         ("--init-from config.json --preference orpo", 2, ""),
         ("--init-from nothing.json", 4, "nothing.json"),

@@ -146,12 +146,12 @@ fn hints_fit_the_field_and_the_model() {
         (
             "rope_scaling",
             json!({"rope_type": "dynamic", "factor": 2.0}),
-            "without scaled positions",
+            "without RoPE scaling",
         ),
         ("model_type", json!("qwen3_moe"), "one of these families"),
-        ("quantization_config", json!({"bits": 4}), "not quantized"),
-        ("hidden_act", json!("relu"), "one of these functions"),
-        ("is_causal", json!(false), "each token sees those before it"),
+        ("quantization_config", json!({"bits": 4}), "unquantized"),
+        ("hidden_act", json!("relu"), "supported activation function"),
+        ("is_causal", json!(false), "causal (decoder-only)"),
     ] {
         let mut changed = config();
         changed[field] = value;

@@ -256,7 +256,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         f.config.remove("no_rope_layers");
         refused([
             "describes 1 layer, and the weights have 2",
-            "would be left out",
+            "would be ignored",
         ])
     }),
     ("config.json has more layers", |f| {
@@ -363,7 +363,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         of_text(f, |text| text.replacen('{', r#"{"vocab_size": 300, "#, 1));
         refused(["config.json", "`vocab_size` stands there twice"])
     }),
-    ("no number of JSON", |f| {
+    ("not a number in JSON", |f| {
         let number = ["NaN", "Infinity", "-Infinity"][f.draw(9, 3)];
         of_text(f, |text| {
             text.replacen('{', &format!(r#"{{"initializer_range": {number}, "#), 1)
@@ -417,7 +417,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         refused(if f.is_gpt2() {
             ["quantization_config", "hint:"]
         } else {
-            ["quantization_config", "not quantized"]
+            ["quantization_config", "unquantized"]
         })
     }),
     ("other positions", |f| {
@@ -517,7 +517,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         f.index = Some(all[f.draw(16, 4)]);
         refused([
             "model.safetensors.index.json",
-            "no name of a file in its folder",
+            "not the name of a file in its folder",
         ])
     }),
     ("a damaged index", |f| {

@@ -11,7 +11,7 @@ const LISTED: usize = 5;
 #[non_exhaustive]
 pub enum LayoutError {
     /// There is no folder of a class.
-    #[error("{}: no folder of images{}", root.display(), beside(*images))]
+    #[error("{}: no folders of images{}", root.display(), beside(*images))]
     NoClasses {
         /// Where.
         root: PathBuf,
@@ -27,13 +27,13 @@ pub enum LayoutError {
         classes: Vec<String>,
     },
     /// A link leads nowhere.
-    #[error("{}: a link that leads nowhere", path.display())]
+    #[error("{}: a broken link", path.display())]
     Dangling {
         /// The link.
         path: PathBuf,
     },
     /// A link leads back to a folder that it lies in.
-    #[error("{}: a link to a folder that it lies in, so that there is no end to it", path.display())]
+    #[error("{}: a link to a folder that contains it (a loop)", path.display())]
     Cycle {
         /// The link.
         path: PathBuf,
@@ -107,7 +107,7 @@ impl LayoutError {
     pub fn hint(&self) -> String {
         match self {
             Self::NoClasses { .. } | Self::Unlabelled { .. } => {
-                "put the images of each class into a folder of its name".to_owned()
+                "put the images of each class into a folder with the name of the class".to_owned()
             }
             Self::Empty { .. } => "add images, or remove the folder".to_owned(),
             Self::Dangling { .. } | Self::Cycle { .. } => {

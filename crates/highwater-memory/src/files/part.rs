@@ -70,7 +70,7 @@ pub enum PartError {
     #[error(transparent)]
     Files(#[from] FilesError),
     /// It is not what it was when it was read first.
-    #[error("{}: somebody wrote to it since it was read first, from byte {at} on or behind", path.display())]
+    #[error("{}: the file was changed after it was opened, at byte {at} or later", path.display())]
     Changed {
         /// The file.
         path: PathBuf,

@@ -253,7 +253,7 @@ struct Sink<'a> {
 impl Sink<'_> {
     fn write(&mut self, values: &[f32]) -> Result<(), GgufError> {
         let what = if values.iter().any(|x| !x.is_finite()) {
-            "numbers that are NaN or infinite: fetch or train the weights again"
+            "numbers that are NaN or infinite: download or train the weights again"
         } else if self.to.overflows(values) {
             "numbers that are too large for an F16: --dtype bf16 or f32 holds them"
         } else {

@@ -177,7 +177,7 @@ pub(super) fn vocabulary(
         }
         Template::Unread => {
             note = note.or(Some(
-                "the chat template is left out: there are several, and none is `default`"
+                "the chat template is not exported: there are several, and none is `default`"
                     .to_owned(),
             ));
         }
@@ -237,7 +237,7 @@ fn splits(file: &File) -> Result<(&'static str, Option<String>), GgufError> {
         }
         _ => None,
     };
-    let note = "llama.cpp may split texts otherwise than this tokenizer.json does: its pre_tokenizer is none of GPT-2's, \
+    let note = "llama.cpp may tokenize differently from this tokenizer.json: its pre_tokenizer is not that of GPT-2, \
                 Llama 3's, Qwen 2's, Mistral's or SmolLM's";
     Ok(name.map_or_else(|| ("default", Some(note.to_owned())), |name| (name, None)))
 }

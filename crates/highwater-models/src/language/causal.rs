@@ -165,7 +165,7 @@ pub trait Architecture: Debug + Send + Sync {
     /// As [`Architecture::build`]; [`highwater::Error::Internal`] for a family of which none is built.
     fn build_held(&self, _engine: &Engine, _format: WeightFormat) -> Result<Box<dyn CausalLm>> {
         Err(highwater::Error::Internal(
-            "no weights of this family are held in few bits".into(),
+            "weights of this family cannot be quantized".into(),
         ))
     }
 

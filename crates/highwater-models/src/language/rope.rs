@@ -348,7 +348,7 @@ pub(crate) fn read_rope(
     if let (Some(older), Some(newer)) = (&older, &newer)
         && older != newer
     {
-        let expected = "nothing beside rope_parameters, unless it is the same";
+        let expected = "no other value than that of rope_parameters";
         return Err(unsupported("rope_scaling", &older.clone().into(), expected));
     }
     let mut scaling = newer.or(older).unwrap_or_default();

@@ -74,13 +74,12 @@ fn unclear(template: &ChatTemplate, message: usize, problem: &str) -> TextError 
     TextError::Template {
         source_name: template.source_name().to_owned(),
         problem: format!(
-            "the chat template: where the assistant's turn (message {}) is in the conversation cannot be told: \
-             {problem}",
+            "the chat template: cannot find the assistant's turn (message {}) in the conversation: {problem}",
             message + 1
         ),
         hint: Some(
-            "mark it in the template by {% generation %} and {% endgeneration %}, or learn everything: \
-             --loss-on all"
+            "mark it in the template with {% generation %} and {% endgeneration %}, or compute the loss on \
+            everything: --loss-on all"
                 .to_owned(),
         ),
     }

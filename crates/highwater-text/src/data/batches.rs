@@ -57,7 +57,7 @@ impl Batches {
         let found = range.end.saturating_sub(range.start);
         if found <= size {
             return Err(DataError::TooShort {
-                part: "there are",
+                part: "the data has",
                 tokens: found,
                 needs,
                 needed: size + 1,

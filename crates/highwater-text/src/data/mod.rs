@@ -93,7 +93,7 @@ pub enum DataError {
         problem: String,
     },
     /// A token that the model does not have.
-    #[error("{}: token {token} at position {index}; the model has tokens 0 to {}", path.display(), vocab_size - 1)]
+    #[error("{}: token {token} at position {index} is out of range: the model has tokens 0 to {}", path.display(), vocab_size - 1)]
     Token {
         /// The file.
         path: PathBuf,
@@ -105,7 +105,7 @@ pub enum DataError {
         vocab_size: u32,
     },
     /// The tokenizer has more tokens than the model.
-    #[error("the tokenizer has {tokenizer} tokens, the model {model}")]
+    #[error("the tokenizer has {tokenizer} tokens, more than the model's vocabulary of {model}")]
     Vocabulary {
         /// Tokens of the tokenizer.
         tokenizer: usize,

@@ -214,13 +214,13 @@ impl Tokens {
         let is_divided = self.train.is_some();
         let needed = seq as u64 + 1;
         let rest = match (is_divided, share) {
-            (false, 1..) => "outside the held-out share there are",
-            _ => "there are",
+            (false, 1..) => "the training split has",
+            _ => "the data has",
         };
         for (part, tokens, wanted) in [
             (rest, cut, true),
             (
-                "what is held out has",
+                "the held-out split has",
                 self.count - cut,
                 held_out > 0.0 || is_divided,
             ),

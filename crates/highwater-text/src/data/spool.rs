@@ -128,7 +128,7 @@ fn in_file(error: DataError, parts: &[Found]) -> DataError {
             return DataError::Format {
                 path: path.clone(),
                 problem: format!(
-                    "it is not UTF-8, from byte {} on; `iconv -f LATIN1 -t UTF-8` makes it so from Latin-1",
+                    "not UTF-8 at byte {}; convert it, for example with `iconv -f LATIN1 -t UTF-8`",
                     at - start
                 ),
             };

@@ -201,7 +201,7 @@ fn what_is_wrong_with_data_is_said() {
         ("/none", "it is empty"),
         ("/empty.txt", "it is empty"),
         ("/empty.bin", "it is empty"),
-        ("/odd.bin", "no whole number of tokens of 2"),
+        ("/odd.bin", "not a multiple of the token size, 2"),
         ("/v2.bin", "version 2; only version 1"),
         ("/short.bin", "2 tokens by its header, but 1026 bytes long"),
         ("/short.npy", "3 tokens by its header"),

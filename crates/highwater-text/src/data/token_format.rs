@@ -223,7 +223,7 @@ fn raw(bytes: u64, element: Element, told_by: String) -> Result<Layout, String> 
     bytes
         .is_multiple_of(size)
         .then_some(layout)
-        .ok_or_else(|| format!("{bytes} bytes are no whole number of tokens of {size} bytes"))
+        .ok_or_else(|| format!("{bytes} bytes is not a multiple of the token size, {size} bytes"))
 }
 
 fn bin(
@@ -259,23 +259,24 @@ fn headerless(bytes: u64, sample: &[u8], vocab_size: u32) -> Result<Layout, Stri
         2 * groups.len() >= SAMPLE_LEAST && has_more && groups.iter().all(is_zero)
     };
     if bytes.is_multiple_of(8) && are_zero(4, 2) {
-        let hint = "save them as uint16 or uint32, or as .npy, which says its type; --token-dtype u32 takes them as 32";
+        let hint = "save them as uint16 or uint32, or as .npy, which stores its type; --token-dtype u32 takes them \
+        as 32";
         return Err(format!(
             "its tokens have 64 bits, by their zeros; {hint} bits"
         ));
     }
     if vocab_size > OF_16_BITS {
         let told_by = format!(
-            "no header: 16 would not do for the model's {vocab_size}; --token-dtype u16 says otherwise"
+            "no header: the model's {vocab_size} tokens need 32; override with --token-dtype u16"
         );
         return raw(bytes, Element::little(Kind::U32), told_by)
             .map_err(|problem| format!("{problem}; --token-dtype u16 takes them as 16 bits"));
     }
     let (kind, told_by) = if bytes.is_multiple_of(4) && are_zero(2, 1) {
-        let told_by = "no header: by their zeros; --token-dtype u16 says otherwise";
+        let told_by = "no header: the zeros look like 32 bits; override with --token-dtype u16";
         (Kind::U32, told_by)
     } else {
-        let told_by = "no header: as nanoGPT writes them; --token-dtype u32 says otherwise";
+        let told_by = "no header: as nanoGPT writes them; override with --token-dtype u32";
         (Kind::U16, told_by)
     };
     raw(bytes, Element::little(kind), told_by.to_owned())
@@ -342,7 +343,7 @@ fn npy(file: &mut dyn FileRead) -> Parsed {
         let element = element.filter(|_| matches!(order, "<" | ">" | "|" | "="));
         let element = element.ok_or_else(|| {
             format!(
-                "element type {}; expected whole numbers of 8 to 64 bits, such as uint16: \
+                "element type {}; expected integers of 8 to 64 bits, such as uint16: \
                  numpy.save(path, tokens.astype(numpy.uint16))",
                 npy.descr
             )

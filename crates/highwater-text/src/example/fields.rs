@@ -42,7 +42,7 @@ impl Fields<'_> {
 
     pub(crate) fn required(&self, name: &str) -> Result<&Value, TextError> {
         self.get(name).ok_or_else(|| {
-            let error = self.bad(format!("there is no {name}, which the first record has"));
+            let error = self.bad(format!("there is no {name}, which the first example has"));
             error.hinted(found(self.values))
         })
     }
@@ -50,7 +50,7 @@ impl Fields<'_> {
     pub(crate) fn text(&self, name: &str) -> Result<String, TextError> {
         match self.required(name)? {
             Value::String(text) => Ok(text.clone()),
-            other => Err(self.bad(format!("{name} is {}; expected a text", kind(other)))),
+            other => Err(self.bad(format!("{name} is {}; expected a string", kind(other)))),
         }
     }
 
@@ -59,7 +59,7 @@ impl Fields<'_> {
         match self.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(&**text).filter(|text| !text.is_empty())),
-            Some(other) => Err(self.bad(format!("{name} is {}; expected a text", kind(other)))),
+            Some(other) => Err(self.bad(format!("{name} is {}; expected a string", kind(other)))),
         }
     }
 
@@ -82,7 +82,7 @@ impl Fields<'_> {
             return Err(self.bad(problem).hinted(hint));
         }
         let parsed = embedded(text).map_err(|error| {
-            let error = self.bad(format!("{name} is a text that is no JSON: {error}"));
+            let error = self.bad(format!("{name} is a string that is not JSON: {error}"));
             if text.contains('\'') {
                 error.hinted("write lists with json.dumps(..), not with str(..)")
             } else {
@@ -160,7 +160,7 @@ impl Fields<'_> {
         let Some(value) = self.said("history") else {
             return Ok(Vec::new());
         };
-        let expected = "expected a list of pairs of texts: what was asked, and what was said";
+        let expected = "expected a list of pairs of strings: a question and an answer";
         let bad = |what: String| Err(self.bad(format!("{what}; {expected}")));
         let list = self.list("history", value)?;
         let Value::Array(turns) = &*list else {
@@ -170,7 +170,7 @@ impl Fields<'_> {
         for (i, turn) in turns.iter().enumerate() {
             let both = turn.as_array().map(Vec::as_slice);
             let Some([Value::String(asked), Value::String(said)]) = both else {
-                return bad(format!("history[{i}] is no such pair"));
+                return bad(format!("history[{i}] is not such a pair"));
             };
             history.push([asked.clone(), said.clone()]);
         }
@@ -221,7 +221,7 @@ impl Fields<'_> {
             let other = pairs.find(|&(_, (&id, &label))| label != -100 && label != i64::from(id));
             if let Some((i, (id, label))) = other {
                 let problem = format!("labels[{i}] is {label}, and input_ids[{i}] is {id}");
-                let hint = "labels are the tokens themselves, or -100 where nothing is learnt; what follows is \
+                let hint = "labels are the tokens themselves, or -100 where the loss is not computed; what follows is \
                             found here";
                 return Err(self.bad(problem).hinted(hint));
             }
@@ -252,7 +252,7 @@ impl Fields<'_> {
     ) -> Result<Vec<T>, TextError> {
         let list = self.list(name, self.required(name)?)?;
         let Value::Array(values) = &*list else {
-            return Err(self.bad(format!("{name} is no list of numbers")));
+            return Err(self.bad(format!("{name} is not a list of numbers")));
         };
         let numbers = values.iter().enumerate().map(|(i, value)| {
             read(value)

@@ -82,7 +82,7 @@ impl Fields<'_> {
             && !prompt.contains(ASSISTANT);
         if prompt.trim().is_empty() || differs {
             let problem = "chosen and rejected do not begin with the same question";
-            let hint = "a field prompt says what is asked, or --map prompt=FIELD names it";
+            let hint = "add a field prompt, or use --map prompt=FIELD";
             return Err(self.bad(problem).hinted(hint));
         }
         Ok(pair_of(
@@ -106,7 +106,8 @@ impl Fields<'_> {
                 Some("assistant") if asked > 0 => continue,
                 None if is_same => continue,
                 Some("assistant") => {
-                    "chosen and rejected begin with an answer: nothing is asked".to_owned()
+                    "chosen and rejected begin with an assistant turn: there is no prompt"
+                        .to_owned()
                 }
                 Some(role) => format!(
                     "chosen and rejected ask different questions: they differ at message {}, whose role is {role}",
@@ -136,7 +137,7 @@ impl Fields<'_> {
             let problem = "a message of an answer is not to count, which pairs have no place for";
             return Err(self
                 .bad(problem)
-                .hinted("take weight, train and loss off its messages"));
+                .hinted("remove weight, train and loss from its messages"));
         }
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Fields<'_> {
         let problem = "prompt is none of the messages that chosen and rejected begin with";
         Err(self
             .bad(problem)
-            .hinted("leave it out, or give chosen and rejected without what is asked"))
+            .hinted("remove it, or remove the prompt from chosen and rejected"))
     }
 }
 

@@ -38,7 +38,7 @@ impl Reader {
                 let nearest =
                     names.max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)));
                 let error = TextError::bad(first.place.clone(), problem);
-                return Err(error.hinted(format!("perhaps {}", nearest.unwrap_or("text"))));
+                return Err(error.hinted(format!("did you mean {}?", nearest.unwrap_or("text"))));
             }
             if !first.fields.contains_key(called) && known.iter().any(|known| *known == name) {
                 let problem = format!("--map {name}={called}: there is no field {called}");
@@ -54,7 +54,7 @@ impl Reader {
         let format = Format::ALL.iter().find(fits).ok_or_else(|| {
             let problem = "nothing that is known: expected messages, conversations, instruction and output, prompt \
                            and completion, chosen and rejected, text, or input_ids";
-            let hint = format!("{}; say which is which, as --map text=FIELD", found(&first.fields));
+            let hint = format!("{}; map the fields, for example --map text=FIELD", found(&first.fields));
             TextError::bad(first.place.clone(), problem).hinted(hint)
         })?;
         Ok(Self {
@@ -114,12 +114,12 @@ impl Reader {
         let bytes = example.bytes();
         if bytes > BYTES_MAX && !matches!(example, Example::Tokens { .. }) {
             let problem = format!(
-                "it takes {} MiB; a record that is no text may take {}",
+                "it needs {} MiB; an example that is not text may need {}",
                 bytes >> 20,
                 BYTES_MAX >> 20
             );
             return Err(TextError::bad(place, problem)
-                .hinted("leave out what is longer than any model reads, or cut it"));
+                .hinted("remove or truncate it: no model reads that much"));
         }
         Ok(example)
     }

@@ -38,7 +38,7 @@ impl Fields<'_> {
             if has_one && conversation.messages[0]["content"] != system {
                 let problem =
                     format!("system and the first message of {name} both are of the system");
-                return Err(self.bad(problem).hinted("leave one of them out"));
+                return Err(self.bad(problem).hinted("remove one of them"));
             }
             if !has_one {
                 let message = json!({"role": "system", "content": system});
@@ -60,7 +60,7 @@ impl Fields<'_> {
         if answer.messages.starts_with(&asked.messages) {
             let problem = format!("{name} begins with all messages of the field {asks}");
             let hint = format!(
-                "leave out the field {asks}, or take its messages off the beginning of {name}"
+                "remove the field {asks}, or remove its messages from the beginning of {name}"
             );
             return Err(self.bad(problem).hinted(hint));
         }
@@ -126,7 +126,7 @@ impl Fields<'_> {
         };
         let Value::String(role) = role else {
             return Err(self.bad(format!(
-                "the role of {name} is {}; expected a text",
+                "the role of {name} is {}; expected a string",
                 kind(role)
             )));
         };
@@ -170,18 +170,17 @@ impl Fields<'_> {
                 _ if number == Some(0.0) => false,
                 other => {
                     let problem = format!("{counted} of {name} is {other}; expected 0 or 1");
-                    let hint =
-                        "the loss counts a message or does not: parts of one are not weighed";
+                    let hint = "the loss is computed on a message or not: weights between 0 and 1 are not supported";
                     return Err(self.bad(problem).hinted(hint));
                 }
             };
             if counts && role != "assistant" {
                 let problem = format!(
-                    "{counted} of {name} is {value}, and its role is {role}: the loss counts what the assistant says"
+                    "{counted} of {name} is {value}, and its role is {role}: the loss is computed on assistant turns \
+                    only"
                 );
-                let hint = format!(
-                    "take {counted} off messages of others; --loss-on all counts everything"
-                );
+                let hint =
+                    format!("remove {counted} from messages of other roles, or use --loss-on all");
                 return Err(self.bad(problem).hinted(hint));
             }
             left_out |= !counts;
@@ -189,11 +188,11 @@ impl Fields<'_> {
         let is_said = |field: &&str| turn.get(*field).is_some_and(says_something);
         if let Some(field) = COUNTED_OTHERWISE.iter().find(|field| is_said(field)) {
             let problem = format!("{field} of {name} is not read");
-            let hint = "weight, 0 or 1, says whether the loss counts a message";
+            let hint = "weight must be 0 or 1: whether the loss is computed on a message";
             return Err(self.bad(problem).hinted(hint));
         }
         if let Some(field) = MEDIA.iter().find(|field| is_said(field)) {
-            return Err(self.bad(format!("{name} has {field}; this model reads text alone")));
+            return Err(self.bad(format!("{name} has {field}; this program reads text only")));
         }
         Ok(left_out)
     }
@@ -215,7 +214,7 @@ impl Fields<'_> {
                     .map(|part| match (&part["type"], &part["text"]) {
                         (Value::String(kind), Value::String(_)) if kind == "text" => Ok(()),
                         (Value::String(kind), _) => Err(self.bad(format!(
-                            "{name} has a part of type {kind:?}; this model reads text alone"
+                            "{name} has a part of type {kind:?}; this program reads text only"
                         ))),
                         _ => Err(self.bad(format!("a part of {name} has no type and text"))),
                     });
@@ -223,7 +222,7 @@ impl Fields<'_> {
                 Ok(Some(parts.clone().into()))
             }
             Some(other) => Err(self.bad(format!(
-                "the content of {name} is {}; expected a text",
+                "the content of {name} is {}; expected a string",
                 kind(other)
             ))),
         }

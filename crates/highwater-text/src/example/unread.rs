@@ -25,19 +25,18 @@ impl Fields<'_> {
             return Ok(());
         }
         if let Some(name) = MEDIA.iter().find(|name| self.is_unmapped(name)) {
-            let problem = format!("{name} beside what is said; this model reads text alone");
+            let problem = format!("{name} next to the text; this program reads text only");
             return Err(self
                 .bad(problem)
-                .hinted("leave the field out to learn from the texts alone"));
+                .hinted("remove the field to train on the text only"));
         }
         let verdict = VERDICTS.iter().find(|name| self.is_verdict(name));
         if let Some(name) = verdict.filter(|_| format != Format::Pairs) {
             let value = &self.values[*name];
-            let problem = format!(
-                "{name} is {value}: it says whether the answer is wanted (KTO), which this program does not train"
-            );
+            let problem =
+                format!("{name} is {value}: a label for KTO, which this program does not support");
             let hint = format!(
-                "keep the records with wanted answers and leave {name} out, or make pairs of chosen and rejected"
+                "keep the examples with good answers and remove {name}, or make pairs of chosen and rejected answers"
             );
             return Err(self.bad(problem).hinted(hint));
         }
@@ -59,7 +58,7 @@ impl Fields<'_> {
         let Some(name) = names.iter().find(|name| self.said(name).is_some()) else {
             return Ok(());
         };
-        let problem = format!("{name} beside {what} is not read");
+        let problem = format!("{name} next to {what} is not supported");
         let hint = format!(
             "give lists of messages, which a chat template writes with {name}, or leave it out"
         );
@@ -135,7 +134,7 @@ impl Unread {
         let mut fields: Vec<_> = self.fields.iter().collect();
         fields.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
         let named = fields.iter().take(TOLD).map(|(name, count)| {
-            let records = if **count == 1 { "record" } else { "records" };
+            let records = if **count == 1 { "example" } else { "examples" };
             format!("field `{name}` in {count} {records} is not read")
         });
         let mut lines: Vec<_> = named.collect();

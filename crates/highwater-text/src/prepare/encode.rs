@@ -302,11 +302,11 @@ pub(crate) fn no_template(by_bytes: bool) -> TextError {
     if by_bytes {
         return TextError::Template {
             source_name: "the model's folder".to_owned(),
-            problem: "the data has conversations, which need the model's tokenizer.json, and there is none"
+            problem: "there is no tokenizer.json, which conversations need"
                 .to_owned(),
             hint: Some(
-                "put the model's tokenizer.json beside its weights, or say --tokenizer FILE; for a model of bytes say \
-                 --chat-template FILE or chatml"
+                "put the tokenizer.json into the model's folder, or use --tokenizer FILE; for a byte-level model, \
+                use --chat-template"
                     .to_owned(),
             ),
         };
@@ -315,7 +315,7 @@ pub(crate) fn no_template(by_bytes: bool) -> TextError {
         source_name: "the model's folder".to_owned(),
         problem: "there is no chat template, and the data has conversations".to_owned(),
         hint: Some(
-            "give one by --chat-template FILE, or say --chat-template chatml for the one that many models have"
+            "use --chat-template FILE, or --chat-template chatml for the one that many models have"
                 .to_owned(),
         ),
     }

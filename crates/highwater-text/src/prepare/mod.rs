@@ -139,11 +139,11 @@ fn pack(
     let counts = packer.finish(|row| writer.row(row))?;
     if counts.rows == 0 {
         let problem = format!(
-            "nothing would be learnt of any of its records in rows of {} tokens",
+            "the loss would be computed on no token of its examples, in rows of {} tokens",
             preparation.length
         );
-        let hint = "what is learnt of conversations are turns of the assistant, which may lie behind the end of a \
-                    row: --seq; --loss-on all learns everything";
+        let hint = "the loss is computed on assistant turns, which may be behind the end of a row: use a larger \
+        --seq, or --loss-on all";
         return Err(TextError::bad(examples.place.clone(), problem).hinted(hint));
     }
     Ok((counts, endless))
@@ -231,7 +231,7 @@ impl<'a> Examples<'a> {
     ) -> Result<Self, TextError> {
         let mut records = Records::of(files.clone(), preparation.data, found);
         let first = records.next().ok_or_else(|| {
-            TextError::bad(Place::of(preparation.data), "there is no record in it")
+            TextError::bad(Place::of(preparation.data), "there is no example in it")
         })??;
         let has_template = encoder.template().is_some();
         let reader = Reader::detect(&first, preparation.map.clone(), has_template)?;
@@ -239,13 +239,13 @@ impl<'a> Examples<'a> {
         if has_pairs != preparation.pairs {
             let (problem, hint) = if has_pairs {
                 (
-                    "pairs of answers, of which one is preferred",
-                    "`highwater train` learns from them with --preference dpo or --preference orpo",
+                    "preference pairs, which need --preference",
+                    "use `highwater train` with --preference dpo or --preference orpo",
                 )
             } else {
                 (
-                    "no pairs of answers, which --preference needs",
-                    "each record needs chosen and rejected; without --preference other records are learnt too",
+                    "no preference pairs, which --preference needs",
+                    "each example needs the fields chosen and rejected; other formats can be used without --preference",
                 )
             };
             return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
@@ -256,11 +256,11 @@ impl<'a> Examples<'a> {
             && reader.format() != Format::Tokens
         {
             let problem = format!(
-                "text needs the model's tokenizer (the model has {} tokens)",
+                "text needs a tokenizer, because the model has a vocabulary of {} tokens",
                 preparation.vocab_size
             );
             let error = TextError::bad(Place::of(preparation.data), problem);
-            return Err(error.hinted("say --tokenizer FILE, a tokenizer.json"));
+            return Err(error.hinted("use --tokenizer FILE with a tokenizer.json"));
         }
         if reader.needs_template() && !has_template {
             return Err(no_template(by_bytes));
@@ -339,7 +339,7 @@ impl Coder<'_> {
             );
             let error = TextError::bad(place.clone(), problem);
             return Err(
-                error.hinted("the tokens were made for another model, or with another tokenizer")
+                error.hinted("use the tokenizer of this model, or data that was tokenized with it")
             );
         }
         Ok(documents)

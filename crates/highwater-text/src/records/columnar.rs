@@ -168,5 +168,5 @@ fn too_long() -> Fault {
         "the row is longer than {} MiB",
         json_weight::TEXTS_MAX >> 20
     );
-    Fault::new(problem).hint("cut longer texts into several rows")
+    Fault::new(problem).hint("split long texts into several rows")
 }

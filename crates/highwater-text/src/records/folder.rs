@@ -93,8 +93,7 @@ fn parts_at(files: &dyn Files, path: &Path, reads: Reads) -> Result<Parts, TextE
         !parts.held_out.is_empty() || parts.unread.iter().any(|it| Kind::of(it).is_some());
     Err(fault(match parts.only_others(path).filter(|_| has_parts) {
         Some(problem) => Fault::new(problem).hint("to train on one of them, give its own path"),
-        None => Fault::new("no file in this folder is one of records, or all are empty")
-            .hint(kind::known()),
+        None => Fault::new("no file in this folder has examples").hint(kind::known()),
     }))
 }
 

@@ -122,7 +122,7 @@ fn other_value(value: &Value) -> Fault {
         .as_str()
         .map(serde_json::from_str::<Map<String, Value>>);
     match inner {
-        Some(Ok(_)) => fault.hint("the string holds an object: it was made JSON twice"),
+        Some(Ok(_)) => fault.hint("the string is JSON itself: the object was encoded twice"),
         _ => fault.hint("give it a name: {\"text\": ...}"),
     }
 }
@@ -155,7 +155,8 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
                 "each line must be an object; let the name of a file that is one list end in .json"
             }
             _ if of_lines => {
-                "each line must be a whole object, with \\n for line breaks in texts; if it is the last one, copy the file again"
+                "each line must be a complete object, with \\n for line breaks in strings; if it is the last line, \
+                copy the file again"
             }
             _ => "copy the file again",
         });
@@ -163,7 +164,7 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
     let word = word(text, at);
     match word {
         "NaN" | "nan" | "Infinity" | "-Infinity" | "inf" | "-inf" => {
-            return invalid(&format!("{word} is no number of JSON")).hint(
+            return invalid(&format!("{word} is not a number in JSON")).hint(
                 "write null instead, or leave the field out; json.dumps(.., allow_nan=False) finds where it comes from",
             );
         }
@@ -179,7 +180,7 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
             .hint("write objects with json.dumps(..), not with str(..)");
     }
     let (what, hint) = if said.contains("trailing comma") {
-        ("a comma with nothing after it", "take the last comma away")
+        ("a comma with nothing after it", "remove the last comma")
     } else if said.contains("control character") {
         (
             "a line break, tab or other control character within a string",
@@ -188,7 +189,7 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
     } else if said.contains("trailing characters") && byte == b',' {
         (
             "a comma after the object",
-            "take commas between lines away, or put [ before the first and ] after the last and name it .json",
+            "remove the commas between lines, or put [ before the first and ] after the last and name the file .json",
         )
     } else if said.contains("trailing characters") {
         (
@@ -203,7 +204,7 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
             "clean texts with text.encode('utf-8', 'replace').decode()",
         )
     } else if byte == b'/' || byte == b'#' {
-        ("JSON has no comments", "take the comment away")
+        ("JSON has no comments", "remove the comment")
     } else {
         return invalid(said).hint("write it with a library for JSON, such as json.dumps(..)");
     };

@@ -91,7 +91,7 @@ pub(super) fn known() -> String {
 }
 
 pub(super) fn unknown(path: &Path) -> TextError {
-    Fault::new("the ending of its name does not say how it holds records")
+    Fault::new("the file's extension is not that of a supported format")
         .hint(known())
         .at(path, Position::Whole)
 }

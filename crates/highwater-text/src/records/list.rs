@@ -115,7 +115,7 @@ impl List {
             (State::Element, Some(b',')) => {
                 self.take();
                 if self.peek()? == Some(b']') {
-                    let hint = "take the last comma away";
+                    let hint = "remove the last comma";
                     return Err(self.fault("invalid JSON: a comma with nothing after it", hint));
                 }
                 Ok(true)
@@ -138,7 +138,7 @@ impl List {
             }
             (State::Object, Some(b',')) => {
                 let problem = "a comma between objects that stand in no list";
-                let hint = "put [ before the first and ] after the last, or take the commas away";
+                let hint = "put [ before the first and ] after the last, or remove the commas";
                 Err(self.fault(problem, hint))
             }
             (State::Object, Some(_)) => Ok(true),
@@ -363,6 +363,6 @@ fn too_long(state: State) -> Fault {
         State::Object => {
             "a list of objects is expected; save a list that is within an object by itself: json.dump(data[\"data\"], file)"
         }
-        _ => "cut longer texts into several records",
+        _ => "split long texts into several examples",
     })
 }

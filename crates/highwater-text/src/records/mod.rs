@@ -187,7 +187,7 @@ fn open_rows(
 }
 
 fn no_records() -> Fault {
-    Fault::new("there are no records in it").hint("at least one is needed")
+    Fault::new("there are no examples in it").hint("at least one is needed")
 }
 
 fn packed_parquet(wrap: kind::Wrap) -> Fault {

@@ -68,7 +68,7 @@ pub(super) fn check(head: &[u8], format: Format) -> Result<(), Fault> {
         return Err(fault);
     }
     if let Some(at) = head.iter().position(|&byte| byte == 0) {
-        let binary = format!("the file is no text: byte {} is 0", at + 1);
+        let binary = format!("the file is not text: byte {} is 0", at + 1);
         return Err(Fault::new(binary).hint("a file of text in UTF-8 was expected"));
     }
     Ok(())
@@ -82,7 +82,7 @@ pub(super) fn known(head: &[u8], format: Format) -> Option<Fault> {
     }
     if let Some(encoding) = wide(head) {
         let hint = format!("convert it: iconv -f {encoding} -t UTF-8 FILE > NEW");
-        return Some(Fault::new(format!("{encoding}, where UTF-8 is needed")).hint(hint));
+        return Some(Fault::new(format!("encoded in {encoding}; UTF-8 is needed")).hint(hint));
     }
     if let Some(wrap) = wrap(head) {
         let twice = format!("packed with {} once more", wrap.name());
@@ -97,8 +97,11 @@ pub(super) fn known(head: &[u8], format: Format) -> Option<Fault> {
         return Some(Fault::new(format!("the file is {what}")).hint(*hint));
     }
     if is_page(head, format) {
-        let page = "a page of the web (HTML or XML), not what its name says";
-        return Some(Fault::new(page).hint("load the file again: what came was perhaps an error"));
+        let page = "a web page (HTML or XML), not the format of its extension";
+        return Some(
+            Fault::new(page)
+                .hint("download the file again: the server may have returned an error page"),
+        );
     }
     None
 }

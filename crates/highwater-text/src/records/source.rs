@@ -44,7 +44,10 @@ pub(super) fn open(
     if let (Some(wrap), None, false) = (kind.wrap, found, head.is_empty()) {
         sniff::check(&head, kind.format).map_err(at)?;
         let fault = Fault::new(format!("the file is not packed with {}", wrap.name()));
-        let hint = format!("take {} off its name, or load it again", wrap.ending());
+        let hint = format!(
+            "remove {} from its name, or download it again",
+            wrap.ending()
+        );
         return Err(at(fault.hint(hint)));
     }
     let raw = Cursor::new(head).chain(raw);

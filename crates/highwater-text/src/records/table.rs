@@ -146,7 +146,7 @@ impl Table {
                 )));
             }
             if name.contains('\r') {
-                let fault = Fault::new("lines end in carriage returns alone");
+                let fault = Fault::new("lines end in carriage returns only");
                 return Err(at(fault.hint("convert it: tr '\\r' '\\n' < FILE > NEW")));
             }
             header.push(name);
@@ -185,11 +185,11 @@ impl Rows for Table {
         if self.row.len() != header.len() {
             let (fields, columns) = (self.row.len(), header.len());
             let fault = Fault::new(format!(
-                "{fields} field{} where the header names {columns} column{}",
+                "{fields} field{}, and the header has {columns} column{}",
                 plural(fields),
                 plural(columns)
             ));
-            let hint = "put fields that hold commas, tabs, quotes or line breaks in double quotes, and double the quotes in them";
+            let hint = "quote fields that contain commas, tabs, quotes or line breaks, and double the quotes in them";
             return Err(fault.hint(hint).at(&self.path, position));
         }
         let mut fields = Map::with_capacity(header.len());
@@ -264,7 +264,7 @@ fn too_long() -> Fault {
         "the row that begins here is longer than {} MiB",
         RECORD_BYTES_MAX >> 20
     ));
-    fault.hint("a double quote may have been left open; cut longer texts into several rows")
+    fault.hint("a double quote may have been left open; split long texts into several rows")
 }
 
 fn too_wide() -> Fault {

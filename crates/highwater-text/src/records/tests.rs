@@ -132,7 +132,7 @@ fn folders_without_records() {
     let [Err(error)] = &all[..] else {
         panic!("{all:?}");
     };
-    assert_eq!(error.to_string(), "e: there are no records in it");
+    assert_eq!(error.to_string(), "e: there are no examples in it");
     for path in ["d/a.bin", "x", "x.jsonl"] {
         assert!(record_files(&*files, Path::new(path)).is_err(), "{path}");
     }

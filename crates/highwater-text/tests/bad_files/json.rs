@@ -66,11 +66,12 @@ fn lines_that_are_no_objects() {
         "a negative number", second("-1") => Bad(1, &[EXPECTED, "found a number"]);
         "null", second("null") => Bad(1, &[EXPECTED, "found null"]);
         "true", second("true") => Bad(1, &[EXPECTED, "found a truth value"]);
-        "JSON twice", second(r#""{\"a\": 1}""#) => Bad(1, &[EXPECTED, "made JSON twice"]);
+        "JSON twice", second(r#""{\"a\": 1}""#) => Bad(1, &[EXPECTED, "was encoded twice"]);
         "a list over lines", "[\n{\"a\": 1},\n{\"a\": 2}\n]"
             => Bad(0, &["line 1, column 2: invalid JSON: it ends in the middle", "one list end in .json"]);
         "an object over lines", "{\n  \"a\": 1\n}\n"
-            => Bad(0, &["line 1, column 2: invalid JSON: it ends in the middle", "each line must be a whole object"]);
+            => Bad(0, &["line 1, column 2: invalid JSON: it ends in the middle", "each line must be a complete \
+            object"]);
     });
 }
 
@@ -85,7 +86,7 @@ fn lines_that_are_no_json() {
             => Bad(1, &["line 2, column 7: invalid JSON: NaN is no number", "null", "allow_nan"]);
         "nan", second("{\"a\": nan}") => Bad(1, &["nan is no number"]);
         "Infinity", second("{\"a\": Infinity}") => Bad(1, &["line 2, column 7", "Infinity is no number"]);
-        "-Infinity", second("{\"a\": -Infinity}") => Bad(1, &["-Infinity is no number of JSON"]);
+        "-Infinity", second("{\"a\": -Infinity}") => Bad(1, &["-Infinity is not a number in JSON"]);
         "None", second("{\"a\": None}") => Bad(1, &["None is of Python", "json.dumps"]);
         "True", second("{\"a\": [True]}") => Bad(1, &["True is of Python"]);
         "single quotes", second("{'a': 1}")
@@ -119,7 +120,7 @@ fn lines_that_are_no_json() {
             => Bad(1, &["line 2, column 11: byte 0xe9 is not UTF-8", "iconv"]);
         "not UTF-8 outside strings", second(b"{\"a\": \xff}")
             => Bad(1, &["line 2, column 7: byte 0xff is not UTF-8"]);
-        "carriage returns alone", second("{\"a\": 1}\r{\"a\": 2}\r")
+        "carriage returns only", second("{\"a\": 1}\r{\"a\": 2}\r")
             => Bad(1, &["something follows the object"]);
         "the end is missing", "{\"a\": \"hello"
             => Bad(0, &["line 1, column 13: invalid JSON: it ends in the middle"]);
@@ -174,21 +175,21 @@ fn lines_that_are_something_else() {
     let late = format!("{{\"a\": \"{}\0\"}}", "x".repeat(2000));
     check(cases! { "a.jsonl";
         "nothing", "" => Bad(0, &["a.jsonl: the file is empty", "write it again"]);
-        "blank lines alone", "\n\n  \n" => Bad(0, &["a.jsonl: there are no records in it"]);
-        "a BOM alone", "\u{feff}" => Bad(0, &["there are no records in it"]);
+        "blank lines alone", "\n\n  \n" => Bad(0, &["a.jsonl: there are no examples in it"]);
+        "a BOM alone", "\u{feff}" => Bad(0, &["there are no examples in it"]);
         "Git LFS", lfs => Bad(0, &["a.jsonl: the file is not there: Git LFS", "git lfs pull"]);
         "a web page", "<!DOCTYPE html>\n<html>"
-            => Bad(0, &["a page of the web (HTML or XML)", "load the file again"]);
-        "a web page after blanks", "\n\n  <html lang=\"en\">" => Bad(0, &["a page of the web"]);
+            => Bad(0, &["a web page (HTML or XML)", "load the file again"]);
+        "a web page after blanks", "\n\n  <html lang=\"en\">" => Bad(0, &["a web page"]);
         "XML", "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>"
-            => Bad(0, &["a page of the web"]);
+            => Bad(0, &["a web page"]);
         "UTF-16", wide(b"\xff\xfe", false, TWO)
-            => Bad(0, &["UTF-16, where UTF-8 is needed", "iconv -f UTF-16 -t UTF-8"]);
+            => Bad(0, &["UTF-16; UTF-8 is needed", "iconv -f UTF-16 -t UTF-8"]);
         "UTF-16, high byte first", wide(b"\xfe\xff", true, TWO) => Bad(0, &["UTF-16, where"]);
         "UTF-16 without a mark", wide(b"", false, TWO) => Bad(0, &["iconv -f UTF-16LE"]);
         "UTF-16 without a mark, high byte first", wide(b"", true, TWO) => Bad(0, &["iconv -f UTF-16BE"]);
-        "UTF-32", b"\xff\xfe\0\0{\0\0\0}\0\0\0" => Bad(0, &["UTF-32, where UTF-8"]);
-        "a byte 0", "{\"a\": \"\0\"}" => Bad(0, &["the file is no text: byte 8 is 0"]);
+        "UTF-32", b"\xff\xfe\0\0{\0\0\0}\0\0\0" => Bad(0, &["UTF-32; UTF-8"]);
+        "a byte 0", "{\"a\": \"\0\"}" => Bad(0, &["the file is not text: byte 8 is 0"]);
         "a byte 0 far on", late => Bad(0, &["line 1, column 2008", "control character"]);
         "Parquet", b"PAR1\x15\x04\x15\x10" => Bad(0, &["the file is a Parquet file", ".parquet"]);
         "bzip2", b"BZh91AY&SY" => Bad(0, &["packed with bzip2", "bunzip2"]);

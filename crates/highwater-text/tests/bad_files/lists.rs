@@ -34,9 +34,9 @@ fn lists_that_are_read() {
 fn lists_that_are_none() {
     check(cases! { "a.json";
         "nothing", "" => Bad(0, &["the file is empty"]);
-        "an empty list", "[]" => Bad(0, &["a.json: there are no records in it"]);
-        "an empty list over lines", " [\n\n ] \n" => Bad(0, &["there are no records"]);
-        "blanks alone", "  \n\n" => Bad(0, &["there are no records"]);
+        "an empty list", "[]" => Bad(0, &["a.json: there are no examples in it"]);
+        "an empty list over lines", " [\n\n ] \n" => Bad(0, &["there are no examples"]);
+        "blanks alone", "  \n\n" => Bad(0, &["there are no examples"]);
         "an object around a list", r#"{"version": "1.0", "data": [{"text": "a"}]}"#
             => Bad(0, &["a.json: expected a list of objects, found an object with a list named \"data\"", "json.dump(data[\"data\"], file)"]);
         "an object with nothing but a list", r#"{"body": [{"text": "a"}]}"#
@@ -49,7 +49,7 @@ fn lists_that_are_none() {
         "numbers", "[1, 2]" => Bad(0, &["element 1", "found a number"]);
         "null among objects", "[{\"a\": 1}, null]" => Bad(1, &["element 2", "found null"]);
         "lists in the list", "[[{\"a\": 1}]]" => Bad(0, &["element 1", "found a list"]);
-        "a web page", "<html>" => Bad(0, &["a page of the web"]);
+        "a web page", "<html>" => Bad(0, &["a web page"]);
     });
 }
 

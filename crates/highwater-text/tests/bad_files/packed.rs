@@ -75,7 +75,7 @@ fn packed_files_that_are_damaged() {
         "packed nothing", make::gz("") => Bad(0, &["the file is empty"]);
         "packed twice", make::gz(&small) => Bad(0, &["packed with gzip once more", "unpack it once"]);
         "packed in both ways", make::gz(make::zst(TWO)) => Bad(0, &["packed with Zstandard once more"]);
-        "a web page", "<html>404</html>" => Bad(0, &["a page of the web"]);
+        "a web page", "<html>404</html>" => Bad(0, &["a web page"]);
         "Git LFS", "version https://git-lfs.github.com/spec/v1\n" => Bad(0, &["git lfs pull"]);
     });
     check(cases! { "a.jsonl.zst";
@@ -104,7 +104,7 @@ fn packed_files_that_are_too_much() {
     let header = format!("text,label\n{}", ",".repeat(4 << 20));
     check(cases! { "a.jsonl.gz";
         "one line", make::gz(&zeros) => Bad(0, &["line 1: the line is longer than 8 MiB"]);
-        "blank lines", make::gz(&blank) => Bad(0, &["there are no records in it"]);
+        "blank lines", make::gz(&blank) => Bad(0, &["there are no examples in it"]);
         "long lists", make::gz(list.repeat(3)) => Fine(3);
         "brackets", make::gz("[".repeat(7 << 20)) => Bad(0, &["more than 127 levels", "line 1"]);
     });
@@ -122,7 +122,7 @@ fn packed_files_that_are_too_much() {
         "commas", make::zst(header) => Bad(0, &["line 2: the row that begins here has more"]);
     });
     check(cases! { "a.txt.gz";
-        "blanks", make::gz(vec![b' '; 32 << 20]) => Bad(0, &["there are no records in it"]);
+        "blanks", make::gz(vec![b' '; 32 << 20]) => Bad(0, &["there are no examples in it"]);
         "text", make::gz(&zeros) => Fine(64);
     });
 }

@@ -142,17 +142,17 @@ fn files_that_are_damaged() {
         "as it should be", &whole => Fine(6);
         "no rows in a group", parquet(TEXT, properties(), &[vec![texts(&[]).all()], vec![texts(&["a"]).all()]])
             => Fine(1);
-        "no rows", column(TEXT, texts(&[]).all()) => Bad(0, &["there are no records in it"]);
-        "no groups", parquet(TEXT, properties(), &[]) => Bad(0, &["there are no records in it"]);
+        "no rows", column(TEXT, texts(&[]).all()) => Bad(0, &["there are no examples in it"]);
+        "no groups", parquet(TEXT, properties(), &[]) => Bad(0, &["there are no examples in it"]);
         "nothing", "" => Bad(0, &["a.parquet: the file is empty"]);
-        "one byte", "P" => Bad(0, &["no Parquet file: it does not start with PAR1"]);
+        "one byte", "P" => Bad(0, &["not a Parquet file: it does not start with PAR1"]);
         "the first bytes alone", "PAR1" => Bad(0, CUT);
         "both ends alone", "PAR1PAR1" => Bad(0, CUT);
         "no footer", b"PAR1\0\0\0\0PAR1" => Bad(0, &["its footer is damaged"]);
         "cut at the end", &whole[..end - 1] => Bad(0, CUT);
         "cut in the footer", &whole[..end - 50] => Bad(0, CUT);
         "cut in the values", &whole[..20] => Bad(0, CUT);
-        "the start is missing", &whole[10..] => Bad(0, &["no Parquet file"]);
+        "the start is missing", &whole[10..] => Bad(0, &["not a Parquet file"]);
         "a long footer", with(end - 8, &u32::MAX.to_le_bytes())
             => Bad(0, &["said to have 4294967295 bytes: too many"]);
         "a footer as long as the file", with(end - 8, &(end as u32).to_le_bytes()) => Bad(0, &["too many"]);
@@ -160,11 +160,11 @@ fn files_that_are_damaged() {
         "an encrypted footer", with(end - 4, b"PARE")
             => Bad(0, &["the file is encrypted", "without encryption"]);
         "encrypted", with(0, b"PARE") => Bad(0, &["the file is encrypted"]);
-        "JSON lines", "{\"text\": \"a\"}\n" => Bad(0, &["no Parquet file", "the ending of what it holds"]);
-        "a web page", web => Bad(0, &["a page of the web"]);
+        "JSON lines", "{\"text\": \"a\"}\n" => Bad(0, &["not a Parquet file", "the extension of its format"]);
+        "a web page", web => Bad(0, &["a web page"]);
         "Git LFS", "version https://git-lfs.github.com/spec/v1\n" => Bad(0, &["git lfs pull"]);
         "gzip", super::make::gz(&whole) => Bad(0, &["packed"]);
-        "zeros", [0; 100] => Bad(0, &["no Parquet file"]);
+        "zeros", [0; 100] => Bad(0, &["not a Parquet file"]);
         "not UTF-8", not(vec![b"caf\xe9".to_vec()])
             => Bad(0, &["row 1: column text: byte 4 (0xe9) is not UTF-8"]);
         "not UTF-8 in row 2", not(vec![vec![], vec![0xff]]) => Bad(1, &["a.parquet, row 2: column text"]);

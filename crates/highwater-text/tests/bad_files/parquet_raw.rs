@@ -52,7 +52,7 @@ fn footers_that_lie() {
         "four billion elements", of_footer(said(1 << 32)) => Bad(0, &["its footer is damaged"]);
         "two to the 63 elements", of_footer(said(1 << 63)) => Bad(0, &["its footer is damaged"]);
         "many groups", groups(300_000) => Bad(0, &["more than 262144 groups of rows"]);
-        "empty groups", groups(200_000) => Bad(0, &["there are no records in it"]);
+        "empty groups", groups(200_000) => Bad(0, &["there are no examples in it"]);
         "a type that is none", schema(&[raw::root(1), raw::element("a", 0).int(1, 9)]) => Bad(0, &[SCHEMA]);
         "no type", schema(&[raw::root(1), raw::element("a", 0)]) => Bad(0, &[SCHEMA]);
         "no repetition", schema(&[raw::root(1), Struct::default().int(1, 6).bytes(4, b"a")])

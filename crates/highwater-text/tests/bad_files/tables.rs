@@ -47,9 +47,9 @@ fn tables_with_wrong_headers() {
     let many: Vec<String> = (0..20_000).map(|at| format!("c{at}")).collect();
     check(cases! { "a.csv";
         "nothing", "" => Bad(0, &["a.csv: the file is empty"]);
-        "a header alone", "text,label\n" => Bad(0, &["a.csv: there are no records in it"]);
-        "blank lines alone", "\n\n\n" => Bad(0, &["there are no records in it"]);
-        "a BOM alone", "\u{feff}" => Bad(0, &["there are no records in it"]);
+        "a header alone", "text,label\n" => Bad(0, &["a.csv: there are no examples in it"]);
+        "blank lines alone", "\n\n\n" => Bad(0, &["there are no examples in it"]);
+        "a BOM alone", "\u{feff}" => Bad(0, &["there are no examples in it"]);
         "a column twice", "text,label,text\na,1,b\n"
             => Bad(0, &["a.csv, line 1: two columns are named \"text\""]);
         "a nameless column", ",text\n0,a\n" => Bad(0, &["line 1: column 1 has no name", "index=False"]);
@@ -58,12 +58,12 @@ fn tables_with_wrong_headers() {
         "semicolons", "text;label\na;1\n"
             => Bad(0, &["line 1: one column, named \"text;label\"", "';'", ".tsv"]);
         "tabs", "text\tlabel\na\t1\n" => Bad(0, &["one column", ".tsv"]);
-        "carriage returns alone", TABLE.replace('\n', "\r")
-            => Bad(0, &["line 1: lines end in carriage returns alone", "tr '\\r' '\\n'"]);
+        "carriage returns only", TABLE.replace('\n', "\r")
+            => Bad(0, &["line 1: lines end in carriage returns only", "tr '\\r' '\\n'"]);
         "bars", "text|label\na|1\n" => Bad(0, &["one column", "'|'"]);
         "not UTF-8", b"t\xe9xt,label\na,1\n" => Bad(0, &["line 1: field 1: byte 2 (0xe9) is not UTF-8"]);
         "many columns", many.join(",") => Bad(0, &["more than 16384 columns"]);
-        "a web page", "<!doctype html>\n" => Bad(0, &["a page of the web"]);
+        "a web page", "<!doctype html>\n" => Bad(0, &["a web page"]);
         "a spreadsheet", b"PK\x03\x04\x14\0\x06\0" => Bad(0, &["a spreadsheet", "save the sheet as CSV"]);
         "UTF-16", b"\xff\xfet\0e\0x\0t\0\n\0" => Bad(0, &["UTF-16"]);
     });
@@ -79,10 +79,10 @@ fn tables_with_wrong_rows() {
     let wide = format!("text,label\na,1\n{}\n", ",".repeat(2_000_000));
     check(cases! { "a.csv";
         "too few fields", "text,label\na,1\nb\n"
-            => Bad(1, &["a.csv, line 3: 1 field where the header names 2 columns", "in double quotes"]);
+            => Bad(1, &["a.csv, line 3: 1 field, and the header has 2 columns", "quote fields"]);
         "too many fields", "text,label\na, b,1\n"
-            => Bad(0, &["line 2: 3 fields where the header names 2 columns"]);
-        "one column, two fields", "text\na,b\n" => Bad(0, &["2 fields where the header names 1 column;"]);
+            => Bad(0, &["line 2: 3 fields, and the header has 2 columns"]);
+        "one column, two fields", "text\na,b\n" => Bad(0, &["2 fields, and the header has 1 column;"]);
         "after blank lines", "text,label\n\n\na\n" => Bad(0, &["line 4: 1 field"]);
         "after line breaks", "text,label\n\"a\n\nb\",1\nc\n" => Bad(1, &["line 5: 1 field"]);
         "CRLF", "text,label\r\na,1\r\nb\r\n" => Bad(1, &["line 3: 1 field"]);

@@ -21,12 +21,12 @@ fn texts() {
         "letters of three bytes", "\u{65e5}".repeat(1 << 20).as_bytes() => Fine(4);
         "blanks in the middle", format!("a{}b", " ".repeat(3 << 20)).as_bytes() => Fine(2);
         "nothing", "" => Bad(0, &["a.txt: the file is empty"]);
-        "blanks alone", " \n\n" => Bad(0, &["there are no records in it"]);
+        "blanks alone", " \n\n" => Bad(0, &["there are no examples in it"]);
         "not UTF-8", b"ab\ncaf\xe9" => Bad(0, &["a.txt, line 2: byte 7 (0xe9) is not UTF-8", "iconv"]);
         "not UTF-8 far on", broken => Bad(3, &["a.txt, line 2: byte 3300003 (0xff) is not UTF-8"]);
         "cut in a letter", b"\xef\xbb\xbfcaf\xc3" => Bad(0, &["line 1: byte 7 (0xc3) is not UTF-8"]);
-        "a byte 0", b"ab\0" => Bad(0, &["the file is no text: byte 3 is 0"]);
-        "a program", b"\x7fELF\x02\x01\x01\0" => Bad(0, &["the file is no text"]);
+        "a byte 0", b"ab\0" => Bad(0, &["the file is not text: byte 3 is 0"]);
+        "a program", b"\x7fELF\x02\x01\x01\0" => Bad(0, &["the file is not text"]);
         "UTF-16", b"\xff\xfeh\0i\0" => Bad(0, &["UTF-16"]);
         "Parquet", b"PAR1\0\0" => Bad(0, &["the file is a Parquet file"]);
     });
@@ -69,7 +69,7 @@ fn pieces_are_the_whole_text() {
 #[test]
 fn names() {
     const KNOWN: &[&str] = &[
-        "the ending of its name does not say how it holds records",
+        "the file's extension is not that of a supported format",
         ".jsonl, .ndjson, .json, .csv, .tsv, .parquet, .txt, .text, .md, and each but .parquet may end in .gz or .zst",
     ];
     let names = [

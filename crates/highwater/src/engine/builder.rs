@@ -333,7 +333,7 @@ impl Builder {
         let memory = self.limits.memory.filter(|_| !self.dry);
         if let Some(memory) = memory.filter(|&memory| packing >= memory) {
             return Err(build(format!(
-                "{threads} threads take {} for packing buffers alone, and the budget is {}\n  hint: ask for \
+                "the budget of {1} is too small: packing buffers of {threads} threads alone need {0}\n  hint: ask for \
                  fewer threads",
                 Bytes(packing),
                 Bytes(memory)

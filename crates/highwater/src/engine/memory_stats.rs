@@ -11,7 +11,7 @@ impl Engine {
     /// and `.peak`, which are parameters, buffers, moments, gradients, inputs, kept results and what the last
     /// step left of its arena; `reserved_bytes.all.current` and `.peak`, which are the same, since what is not
     /// in use goes back to the system; `active_bytes.all.current`, without what the next step would only use
-    /// again; `state_bytes` and `kept_bytes`, its parts; `reserve_bytes`, what the process takes beside;
+    /// again; `state_bytes` and `kept_bytes`, its parts; `reserve_bytes`, process overhead;
     /// `budget_bytes`, and `num_ooms`, which is 0: steps that do not fit are refused before they start. The
     /// peak is since [`Engine::reset_peak_memory_stats`].
     pub fn memory_stats(&self) -> BTreeMap<&'static str, u64> {
@@ -82,7 +82,7 @@ impl Engine {
             stats["state_bytes"],
         );
         row("  of these inputs and kept results", stats["kept_bytes"]);
-        row("what the process takes beside", stats["reserve_bytes"]);
+        row("process overhead", stats["reserve_bytes"]);
         row("budget for tensors", stats["budget_bytes"]);
         row(
             "arena of the last step, as planned",

@@ -117,7 +117,7 @@ fn wanted(
     if !idle.is_empty() || options.target_modules.is_empty() {
         let (idle, names) = (idle.join(", "), names());
         return refused(format!(
-            "no linear layer of the model is called {idle}; it has {names}"
+            "the model has no linear layer called {idle}; it has {names}"
         ));
     }
     Ok(all

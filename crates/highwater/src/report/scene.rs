@@ -137,7 +137,7 @@ impl Scene {
                 Label::Value(category, made) => sums.made(*category, made.as_ref(), bytes),
                 Label::Cell(category, layer) => {
                     let category = category.to_string();
-                    let what = format!("{category} from below memory");
+                    let what = format!("{category} loaded from disk or host");
                     sums.operations.add(what, bytes);
                     sums.layer(layer, bytes, 0);
                     sums.kinds.add(category, bytes);

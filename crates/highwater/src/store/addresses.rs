@@ -63,7 +63,7 @@ impl Addresses {
         let most = left.saturating_sub(least + spared) / arenas;
         if needed(arena) > left && (stated.is_some() || most < LEAST) {
             return Err(Error::Build(format!(
-                "the process may map {} more of address space (ulimit -v), and this budget needs {}\n  hint: raise the \
+                "the process can map only {} more of address space (ulimit -v), and this budget needs {}\n  hint: raise the \
                  limit{}",
                 Bytes(left),
                 Bytes(needed(arena)),

@@ -63,7 +63,7 @@ impl Limits {
         }
         if self.host.is_some() && self.memory.or(self.arena).or(self.device).is_none() {
             return build(
-                "Builder::host_memory() is beside memory that has no bound\n  hint: set \
+                "Builder::host_memory() needs a bound on memory\n  hint: set \
                  Builder::device_memory() as well, or Builder::memory() for all together",
             );
         }
@@ -84,13 +84,13 @@ impl Limits {
         }
         let and = |bytes: u64, what: &str| match bytes {
             0 => String::new(),
-            bytes => format!(" and {} of {what}", Bytes(bytes)),
+            bytes => format!(", {what} {}", Bytes(bytes)),
         };
         let told = and(device, "device memory") + &and(host, "host memory");
         let (needs, budget) = (Bytes(reserve).to_string(), Bytes(memory).to_string());
         let rest = if device + host > 0 {
             let together = self.stated(reserve).with_tables(needed);
-            format!(", less than their sum: {}", Bytes(together))
+            format!("; together {}", Bytes(together))
         } else if needs == budget {
             // Rounded they are the same.
             ", which leaves nothing for tensors".to_owned()
@@ -98,7 +98,7 @@ impl Limits {
             String::new()
         };
         Err(Error::Build(format!(
-            "the process needs {needs} beside its tensors{told}, and the budget is {budget}{rest}\n  hint: \
+            "a budget of {budget} is too small: the process itself needs {needs}{told}{rest}\n  hint: \
              raise the budget; Builder::dry_run() finds the minimum for a step"
         )))
     }

@@ -61,9 +61,9 @@ fn wrong<S: Table>(path: &str, setting: Option<&Setting<S>>, problem: Problem) -
     let text = match (problem, setting) {
         (Problem::Unknown, _) => unknown::<S>(path),
         (Problem::Twice, Some(Setting { flag, .. })) => {
-            format!("`{path}` is said otherwise too: by --{flag}, or twice so")
+            format!("`{path}` is set twice: use --set or --{flag} once")
         }
-        (Problem::Twice, None) => format!("`{path}` is said twice"),
+        (Problem::Twice, None) => format!("`{path}` is set twice"),
         (Problem::Value(why), setting) => {
             let example = setting.map_or("", |setting| setting.example);
             let such = match example {

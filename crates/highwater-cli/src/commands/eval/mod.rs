@@ -223,10 +223,9 @@ fn finite(loss: f32) -> Result<f32, Failure> {
     if loss.is_finite() {
         return Ok(loss);
     }
-    let message = format!("the loss is not finite: {loss} for one batch");
+    let message = format!("the loss is not finite: a batch has a loss of {loss}");
     Err(Failure::new(Code::NonFinite, message).hint(
-        "the model's numbers are too large for this precision: with --precision bf16 or fp16 try f32, otherwise fetch \
-         the weights again",
+        "with --precision bf16 or fp16, try f32; with f32, the weights may be damaged: download them again",
     ))
 }
 
@@ -279,7 +278,7 @@ fn tell(args: &EvalArgs, config: &RunConfig, found: &Found, seconds: f64) {
 /// A run's final model or its newest saved state, with what it is beside, or a model folder.
 fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<Place, Failure> {
     let nothing = || {
-        let hint = "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER";
+        let hint = "give the folder of a run, such as runs/gpt2-nano, or --model FOLDER";
         Failure::usage("eval needs a model").hint(hint)
     };
     let folder = args.dir.as_ref().or(args.model.as_ref());
@@ -333,7 +332,7 @@ fn settings(
     (place, run): (&Place, Option<&RunConfig>),
 ) -> Result<Resolved, Failure> {
     let shape = place.shape.to_str();
-    let unnamed = || Failure::usage("the model's folder has a name that is no UTF-8");
+    let unnamed = || Failure::usage("the name of the model's folder is not valid UTF-8");
     let mut flags = Settings {
         model: Some(shape.ok_or_else(unnamed)?.to_owned()),
         data: Some(args.data.clone()),
@@ -466,7 +465,7 @@ fn fitting(
         let smaller = match config.task {
             Task::TextGeneration => refusal::smaller(config.task),
             // Their size is the model's.
-            Task::ImageClassification => "a smaller --batch needs less",
+            Task::ImageClassification => "a smaller --batch",
         };
         return Err(refusal::does_not_fit(&forecast, &config.machine, smaller));
     }

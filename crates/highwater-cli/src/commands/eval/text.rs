@@ -98,7 +98,7 @@ fn each_sequence(
     let all = tokens.count();
     if all < 2 {
         return Err(DataError::TooShort {
-            part: "there are",
+            part: "the data has",
             tokens: all,
             needs: "a loss needs",
             needed: 2,

@@ -71,7 +71,7 @@ impl From<MergeError> for Failure {
             MergeError::Engine(error) => error.into(),
             error @ MergeError::Adapters { .. } => Self::new(Code::Usage, error)
                 .id("HW1041")
-                .hint("name the model that they were trained for: --model FOLDER"),
+                .hint("use --model FOLDER with the model that they were trained for"),
             error => Self::new(Code::Files, error).id("HW1013"),
         }
     }

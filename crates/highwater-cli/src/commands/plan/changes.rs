@@ -53,7 +53,7 @@ pub struct Change {
     pub seconds_per_token: Option<f64>,
 }
 
-const ROUNDING: &str = "the same batch in more parts; sums round differently";
+const ROUNDING: &str = "same batch in smaller parts; sums are rounded differently";
 
 /// Flags, what they change about what is trained, and the settings with them.
 type Candidate = (String, &'static str, RunConfig);
@@ -188,7 +188,7 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
         Method::Sgd { .. } => {}
     }
     if config.training.precision == Precision::F32 {
-        let effect = "products in half precision";
+        let effect = "matrix products in half precision";
         add(list, config, "--precision bf16", effect, |config| {
             config.training.precision = Precision::Bf16;
         });
@@ -198,7 +198,7 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
             Precision::F32 => "--precision bf16 --master split",
             _ => "--master split",
         };
-        let effect = "weights in half precision, updated in whole";
+        let effect = "weights in half precision, updates in full precision";
         add(list, config, flags, effect, |config| {
             config.training.precision = Precision::Bf16;
             config.optimizer.master = Some(Master::Split);
@@ -206,7 +206,7 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
     }
     let has_moments = config.optimizer.method != Method::Sgd { momentum: 0.0 };
     if has_moments && config.optimizer.moments == Moments::F32 {
-        let effect = "moments in a byte each";
+        let effect = "1 byte per moment";
         add(list, config, "--moments int8", effect, |config| {
             config.optimizer.moments = Moments::Int8;
         });
@@ -223,29 +223,17 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
         });
     }
     if config.machine.policy != Policy::Auto {
-        add(
-            list,
-            config,
-            "--policy auto",
-            "the same numbers",
-            |config| {
-                config.machine.policy = Policy::Auto;
-            },
-        );
+        add(list, config, "--policy auto", "same results", |config| {
+            config.machine.policy = Policy::Auto;
+        });
     }
 }
 
 /// Other sequences, batches and parts of batches.
 fn other_portions(config: &RunConfig, list: &mut Vec<Candidate>) {
     let [fewer, more] = match config.task {
-        Task::TextGeneration => [
-            "a step learns from fewer tokens",
-            "a step learns from more tokens",
-        ],
-        Task::ImageClassification => [
-            "a step learns from fewer pictures",
-            "a step learns from more pictures",
-        ],
+        Task::TextGeneration => ["fewer tokens per step", "more tokens per step"],
+        Task::ImageClassification => ["fewer images per step", "more images per step"],
     };
     let training = &config.training;
     let (batch, seq, accumulate) = (training.batch, training.seq, training.accumulate);

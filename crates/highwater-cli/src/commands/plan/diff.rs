@@ -225,7 +225,7 @@ fn differing(a: &Forecast, b: &Forecast) -> Vec<Differs> {
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "A is {}\nB is {}\n", self.before, self.after)?;
-        writeln!(f, "  {:<18}{:>12}{:>12}{:>14}", "", "A", "B", "B less A")?;
+        writeln!(f, "  {:<18}{:>12}{:>12}{:>14}", "", "A", "B", "B - A")?;
         for figure in &self.figures {
             writeln!(f, "{figure}")?;
         }
@@ -233,9 +233,9 @@ impl fmt::Display for Diff {
             writeln!(f, "{setting}")?;
         }
         if self.decisions.is_empty() {
-            return write!(f, "\nboth decide the same");
+            return write!(f, "\nboth plans make the same decisions");
         }
-        write!(f, "\nwhat they decide differently")?;
+        write!(f, "\ndecisions that differ")?;
         for differs in self.decisions.iter().take(ROWS) {
             write!(f, "\n{differs}")?;
         }

@@ -44,8 +44,10 @@ const MANY_LAYERS: usize = 16;
 pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     if let [before, after] = args.diff.as_slice() {
         if args.explain || args.run != RunArgs::default() {
-            let message = "--diff compares two plans that were stored: it takes no settings";
-            return Err(Failure::usage(message).hint("store them with `highwater plan --json`"));
+            let message = "--diff compares two stored plans and takes no settings";
+            return Err(
+                Failure::usage(message).hint("store a plan with `highwater plan --json > FILE`")
+            );
         }
         let found = diff(&DiskFiles, before, after)?;
         output::result(&if args.json {
@@ -66,7 +68,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     if let Err(failure) = check_data(&DiskFiles, &config) {
         // What it takes does not depend on what it says.
         output::news(&format!(
-            "note: {}, which `train` will want",
+            "note: {}; `train` will need it",
             failure.message()
         ));
     }
@@ -81,7 +83,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }
     let layers = model.depth();
     let waiting = (layers >= MANY_LAYERS)
-        .then(|| Waiting::on(format!("planning {layers} layers takes some seconds")));
+        .then(|| Waiting::on(format!("planning {layers} layers (some seconds)")));
     let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
     drop(waiting);
     budget::keep_to_planned(&mut config, &report.forecast);

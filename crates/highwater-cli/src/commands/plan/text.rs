@@ -13,7 +13,7 @@ use super::figures::{time, times};
 use super::ladder::{Rung, share};
 use super::report::{Report, Settings};
 use crate::config::{Moments, Precision};
-use crate::planning::Phase;
+use crate::planning::{Phase, TOKENS};
 use crate::terminal::figures::per_second;
 
 /// Rows of a list that are shown.
@@ -24,24 +24,23 @@ pub fn text(report: &Report, explain: bool) -> String {
     let f = &report.forecast;
     let mut text = String::new();
     headline(&mut text, report);
-    if f.fits {
-        let _ = writeln!(text, "\nwho holds the {} at the peak", Bytes(f.peak_bytes));
+    let (floor_bytes, is_of_tokens) = (f.floor_bytes, f.floor_at == TOKENS);
+    if f.fits || is_of_tokens {
+        let _ = writeln!(text, "\nmemory at the peak, {}", Bytes(f.peak_bytes));
         held(&mut text, &f.peak_held, f.peak_bytes);
-        floor(&mut text, f);
+        if !is_of_tokens {
+            floor(&mut text, f);
+        }
     } else {
-        let _ = writeln!(
-            text,
-            "\nwho holds the {} at the floor",
-            Bytes(f.floor_bytes)
-        );
-        held(&mut text, &f.floor_held, f.floor_bytes);
+        let _ = writeln!(text, "\nmemory at the floor, {}", Bytes(floor_bytes));
+        held(&mut text, &f.floor_held, floor_bytes);
     }
     ladder(&mut text, f, &report.ladder);
     changes(&mut text, report);
     if explain {
         decisions(&mut text, f);
     } else {
-        text.push_str("\n--explain lists what the plan decided, --json has all of it\n");
+        text.push_str("\n--explain lists the decisions of the plan; --json prints everything\n");
     }
     text.trim_end().to_owned()
 }
@@ -63,43 +62,31 @@ fn forms(settings: &Settings) -> String {
     forms
 }
 
+/// The verdict, then what was planned, and its main figures.
 fn headline(text: &mut String, report: &Report) {
     let (f, s) = (&report.forecast, &report.settings);
-    let parts = match s.accumulate {
-        1 => String::new(),
-        parts => format!(" x {parts} accumulated"),
-    };
-    let what = match s.size {
-        Some(size) => format!("pictures of {size} x {size}"),
-        None => format!("sequences of {} tokens", s.seq),
-    };
-    let _ = writeln!(
-        text,
-        "{}: {} {what}{parts}{}, {} threads\n",
-        s.model,
-        s.batch,
-        forms(s),
-        s.threads
-    );
-    let (budget, peak) = (Bytes(f.budget_bytes), Bytes(f.peak_bytes));
-    let at = &f.peak_at;
+    let budget = Bytes(f.budget_bytes);
     if f.fits {
-        let left = Bytes(f.budget_bytes.saturating_sub(f.peak_bytes));
         let _ = writeln!(text, "fits into {budget}");
-        let _ = writeln!(
-            text,
-            "  peak        {peak}, {left} below the budget, at {at}"
-        );
     } else {
         let missing = Bytes(f.floor_bytes.saturating_sub(f.budget_bytes)).rounded_up();
         let (floor, budget) = Bytes::needed_of(Bytes(f.floor_bytes), budget);
         let _ = writeln!(
             text,
-            "does not fit into {budget}: it needs {floor}, {missing} more"
+            "does not fit into {budget}: it needs {floor}, {missing} more\n\
+             the figures below are for {floor}"
         );
-        let _ = writeln!(text, "below: the plan at {floor}, not at {budget}");
-        let _ = writeln!(text, "  peak        {peak}, at {at}");
     }
+    let _ = writeln!(text, "  settings    {}", planned(s));
+    let (peak, at) = (Bytes(f.peak_bytes), &f.peak_at);
+    let left = match f.budget_bytes.saturating_sub(f.peak_bytes) {
+        left if f.fits => format!(", {} below the budget", Bytes(left)),
+        _ => String::new(),
+    };
+    let _ = writeln!(
+        text,
+        "  peak        {peak} in a training step{left}, reached in {at}"
+    );
     let (seconds, again) = (f.seconds_per_step, f.recompute_seconds);
     let _ = writeln!(
         text,
@@ -113,25 +100,58 @@ fn headline(text: &mut String, report: &Report) {
         "  recomputed  {}",
         recomputed(f.recomputed_nodes, again, seconds)
     );
+    let floor = Bytes(f.floor_bytes).rounded_up();
+    let why = match f.floor_at.as_str() {
+        TOKENS => format!("{TOKENS} before training needs it"),
+        at => format!("reached in {at}"),
+    };
     let _ = writeln!(
         text,
-        "  floor       {}: no plan was found for less; set by {}",
-        Bytes(f.floor_bytes).rounded_up(),
-        f.floor_at
+        "  floor       {floor}, the smallest budget that works: {why}"
     );
     if !report.phases.is_empty() {
-        let phase = |phase: &Phase| format!("{} {}", phase.phase, Bytes(phase.planned_bytes));
+        let phase = |phase: &Phase| format!("{} {}", doing(phase), Bytes(phase.planned_bytes));
         let phases: Vec<String> = report.phases.iter().map(phase).collect();
-        let _ = writeln!(text, "  phases      {}", phases.join(", "));
+        let _ = writeln!(text, "  phases      peak when {}", phases.join(", "));
     }
     below(text, f, report.settings.from_files);
     if f.plans > 1 {
         let _ = writeln!(
             text,
-            "  plans       the step is {} plans, one after the other: time is of all of them, memory of \
-             the one that holds most",
+            "  plans       a step runs {} plans in sequence: time is their sum, memory that of the largest",
             f.plans
         );
+    }
+}
+
+/// The settings in a line.
+fn planned(s: &Settings) -> String {
+    let parts = match s.accumulate {
+        1 => String::new(),
+        parts => format!(" x {parts} accumulated"),
+    };
+    let what = match s.size {
+        Some(size) => format!("images of {size} x {size}"),
+        None => format!("sequences of {} tokens", s.seq),
+    };
+    format!(
+        "{}: {} {what}{parts}{}, {} threads",
+        s.model,
+        s.batch,
+        forms(s),
+        s.threads
+    )
+}
+
+/// A phase of a run, as people call it.
+fn doing(phase: &Phase) -> &'static str {
+    match phase.phase {
+        "load" => "loading",
+        "resume" => "resuming",
+        "evaluate" => "evaluating",
+        "step" => "training",
+        "save" => "saving",
+        other => other,
     }
 }
 
@@ -140,7 +160,7 @@ fn below(text: &mut String, f: &Forecast, from_files: bool) {
     if f.host_bytes > 0 || f.host_bytes_read > 0 {
         let _ = writeln!(
             text,
-            "  host        {} read and {} written per step; {} of it in use",
+            "  host        {} read and {} written per step; {} used",
             Bytes(f.host_bytes_read),
             Bytes(f.host_bytes_written),
             Bytes(f.host_bytes)
@@ -149,13 +169,13 @@ fn below(text: &mut String, f: &Forecast, from_files: bool) {
     if from_files && f.bytes_read > 0 {
         let _ = writeln!(
             text,
-            "  files       {} of frozen weights are read per step from the model's own files; nothing is written",
+            "  files       {} of frozen weights read per step from the model's files; nothing is written",
             Bytes(f.bytes_read)
         );
     } else if f.disk_bytes > 0 || f.bytes_read > 0 {
         let _ = writeln!(
             text,
-            "  disk        {} read and {} written per step ({} in 1000 steps); {} of it in use",
+            "  disk        {} read and {} written per step ({} in 1000 steps); {} used",
             Bytes(f.bytes_read),
             Bytes(f.bytes_written),
             Bytes(f.bytes_written * 1000),
@@ -166,10 +186,10 @@ fn below(text: &mut String, f: &Forecast, from_files: bool) {
 
 fn recomputed(nodes: u32, again: f64, seconds: f64) -> String {
     if nodes == 0 {
-        return "nothing: every result that is needed later is kept".to_owned();
+        return "nothing: all activations are kept".to_owned();
     }
     format!(
-        "{} of it ({}): {nodes} operations run again, so that their results need not be kept",
+        "{} of the step ({}): {nodes} operations are recomputed to save memory",
         time(again),
         percent(share(again, seconds))
     )
@@ -209,9 +229,9 @@ fn held(text: &mut String, held: &Held, all: u64) {
         text,
         all.saturating_sub(layers),
         all,
-        "in no layer: reserve, inputs, what is unused",
+        "in no layer: reserve, inputs, unused memory",
     );
-    text.push_str("  by operation: what is in the plan, parameters and moments left out\n");
+    text.push_str("  by operation, without parameters and optimizer state\n");
     holders(text, &held.operations, all, |holder| {
         format!("{}{}", holder.what, times(holder.values))
     });
@@ -226,7 +246,7 @@ fn holders(text: &mut String, list: &[Holder], all: u64, name: impl Fn(&Holder) 
 
 fn rest(text: &mut String, left: impl ExactSizeIterator<Item = u64>, all: u64) {
     if left.len() > 0 {
-        let what = format!("{} more, together", left.len());
+        let what = format!("{} more, in total", left.len());
         row(text, left.sum(), all, &what);
     }
 }
@@ -235,7 +255,7 @@ fn kind(holder: &Holder) -> String {
     match holder.what.as_str() {
         "reserve" => "reserve: code, heap, stacks, libraries".to_owned(),
         "rounding" => "unused, between buffers and at the end of pages".to_owned(),
-        "workspace" => "workspace of the operation that runs".to_owned(),
+        "workspace" => "workspace (scratch memory) of the operation".to_owned(),
         _ => format!("{}{}", kind_name(holder), times(holder.values)),
     }
 }
@@ -258,8 +278,8 @@ fn layer_row(layer: &Layer) -> String {
     };
     let state = match layer.state_bytes {
         0 => String::new(),
-        state if state == layer.bytes => "all of it parameters and moments".to_owned(),
-        state => format!("{} of it parameters and moments", Bytes(state)),
+        state if state == layer.bytes => "all of it parameters and optimizer state".to_owned(),
+        state => format!("{} of it parameters and optimizer state", Bytes(state)),
     };
     let each = match (
         layer.layers,
@@ -280,13 +300,10 @@ fn layer_row(layer: &Layer) -> String {
     format!("{module}: {}", notes.join(", "))
 }
 
-/// The floor in two lines: what must be there in any case, and the largest of what is in the plan.
+/// The floor in two lines: memory by kind, and the largest activations and gradients.
 fn floor(text: &mut String, f: &Forecast) {
     let (floor, at) = (Bytes(f.floor_bytes), &f.floor_at);
-    let _ = writeln!(
-        text,
-        "\nwhy no plan needs less than {floor}: what is there when {at} runs"
-    );
+    let _ = writeln!(text, "\nmemory at the floor, {floor}, reached in {at}");
     let kinds = f.floor_held.kinds.iter();
     let (large, small): (Vec<_>, Vec<_>) =
         kinds.partition(|holder| holder.bytes * 100 > f.floor_bytes);
@@ -296,7 +313,7 @@ fn floor(text: &mut String, f: &Forecast) {
         .collect();
     if !small.is_empty() {
         let rest = small.iter().map(|holder| holder.bytes).sum();
-        kinds.push(format!("{} of other things", Bytes(rest)));
+        kinds.push(format!("{} other", Bytes(rest)));
     }
     let _ = writeln!(text, "  {}", kinds.join(", "));
     let largest = f.floor_held.operations.iter().take(3);
@@ -311,12 +328,16 @@ fn floor(text: &mut String, f: &Forecast) {
         })
         .collect();
     if !largest.is_empty() {
-        let _ = writeln!(text, "  largest in the plan: {}", largest.join(", "));
+        let _ = writeln!(
+            text,
+            "  largest activations and gradients: {}",
+            largest.join(", ")
+        );
     }
 }
 
 fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
-    text.push_str("\nwhat other budgets cost\n");
+    text.push_str("\ntime under other budgets\n");
     let moves = ladder.iter().any(|rung| rung.bytes_read > 0);
     let moved = |rung: &Rung| {
         let bytes = |bytes| Bytes(bytes).to_string();
@@ -331,14 +352,14 @@ fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
     let _ = writeln!(
         text,
         "    {:>10}  {:>10}  {:>10}  {:>10}{heads}",
-        "budget", "a step", "recomputed", "saved"
+        "budget", "per step", "recomputed", "saved"
     );
     let last = ladder.len().saturating_sub(1);
     for (i, rung) in ladder.iter().enumerate() {
         let note = match rung.bytes {
             bytes if bytes == f.floor_bytes => "  the floor",
             bytes if bytes == f.budget_bytes => "  this budget",
-            _ if i == last => "  more saves nothing",
+            _ if i == last => "  more memory saves no time",
             _ => "",
         };
         let saved = if i == 0 {
@@ -369,7 +390,7 @@ fn best_step(ladder: &[Rung]) -> Option<String> {
         .max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
     (best[1].saved_seconds > 0.0).then(|| {
         format!(
-            "memory is worth most from {} to {}: {} more save {} per step",
+            "more memory helps most from {} to {}: {} save {} per step",
             Bytes(best[0].bytes),
             Bytes(best[1].bytes),
             Bytes(more(best)),
@@ -382,23 +403,28 @@ fn changes(text: &mut String, report: &Report) {
     let changes = &report.changes;
     if changes.changes.is_empty() && changes.changes_not_tried > 0 {
         text.push_str(
-            "\n`highwater plan` with the same flags says what other settings would bring\n",
+            "\n`highwater plan` with the same flags shows the effect of other settings\n",
         );
         return;
     }
     if changes.changes.is_empty() {
-        text.push_str("\nno other setting that was tried needs less or is faster\n");
+        text.push_str("\nno other setting that was tried needs less memory or is faster\n");
     } else {
-        text.push_str("\nwhat other settings would bring, each planned for this budget\n");
+        text.push_str("\neffect of other settings, each planned for this budget\n");
         let wide = changes.changes.iter().map(|change| change.flags.len());
         let wide = wide.max().unwrap_or(0).max(10);
-        let each = format!("a {}", report.settings.task.unit().trim_end_matches('s'));
+        let each = format!("per {}", report.settings.task.unit().trim_end_matches('s'));
         let _ = writeln!(
             text,
             "    {:<wide$}  {:>10}  {:>10}  {:>10}",
             "", "floor", "peak", each
         );
-        let given = Change::of("as given", "", report.tokens_per_step, &report.forecast);
+        let given = Change::of(
+            "these settings",
+            "",
+            report.tokens_per_step,
+            &report.forecast,
+        );
         for change in std::iter::once(&given).chain(&changes.changes) {
             let floor = match Bytes(change.floor_bytes) {
                 floor if change.floor_found => floor.to_string(),
@@ -417,14 +443,10 @@ fn changes(text: &mut String, report: &Report) {
         }
     }
     if changes.changes_left_out > 0 {
-        let _ = writeln!(
-            text,
-            "  and {} that bring something too",
-            changes.changes_left_out
-        );
+        let _ = writeln!(text, "  {} more would help less", changes.changes_left_out);
     }
     if changes.changes_not_tried > 0 {
         let left = changes.changes_not_tried;
-        let _ = writeln!(text, "  not planned, since it takes too long: {left}");
+        let _ = writeln!(text, "  {left} more were not planned, to save time");
     }
 }

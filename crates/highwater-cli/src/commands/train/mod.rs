@@ -194,7 +194,7 @@ fn check_outside(files: &dyn Files, out: &Path, config: &RunConfig) -> Result<()
         let is_folder = files.metadata(data)?.is_some_and(|found| found.is_dir);
         if is_folder && out.starts_with(real(data)?) {
             let message = format!(
-                "the run's folder {} lies in the folder of its data, {}: it would become part of the data",
+                "the run's folder {} is inside its data folder {}: it would be read as data",
                 out.display(),
                 data.display()
             );

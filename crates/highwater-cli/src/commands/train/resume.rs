@@ -104,7 +104,7 @@ fn check_length(args: &ResumeArgs, config: &RunConfig, done: u64) -> Result<(), 
     let asked = args.changes.steps.is_some() || args.changes.epochs.is_some();
     let steps = config.training.steps;
     require(!asked || steps >= done, "steps", &steps, || {
-        format!("at least {done}, as many as the run has done")
+        format!("at least {done}, the steps that the run has done")
     })?;
     Ok(())
 }
@@ -148,7 +148,7 @@ fn make_tokens(
 
 fn say_memory(log: &mut Log, memory: Option<Bytes>) -> Result<(), Failure> {
     memory.map_or(Ok(()), |memory| {
-        let text = "from here on: later resumes without --memory keep to it too";
+        let text = "from now on, also for later resumes without --memory";
         Ok(log.say(&format!("the budget is {memory} {text}"))?)
     })
 }
@@ -165,7 +165,7 @@ fn say_where(
         loaded.map_or(Ok(()), |note| log.say(note))?;
         return Ok(log.say("no saved state yet: starting at the first step")?);
     };
-    Ok(log.say(&format!("going on after step {}", counters.step))?)
+    Ok(log.say(&format!("resuming after step {}", counters.step))?)
 }
 
 /// What a run has saved, and a word on the weights that it began with: those are read where there is nothing
@@ -191,6 +191,6 @@ fn left(forecast: &highwater::Forecast, done: u64, steps: u64) -> String {
     if done < steps {
         report::announce(forecast, steps - done)
     } else {
-        format!("all {steps} steps are done: --steps N goes on to step N")
+        format!("all {steps} steps are done; --steps N continues to step N")
     }
 }

@@ -26,16 +26,16 @@ pub enum RunDirError {
         source: io::Error,
     },
     /// There is a run already.
-    #[error("{} already holds a run", .0.display())]
+    #[error("{} already contains a run", .0.display())]
     InUse(PathBuf),
     /// There is no run.
-    #[error("{}: there is no run", .0.display())]
+    #[error("{}: there is no run in this folder", .0.display())]
     NoRun(PathBuf),
     /// There is a file that no run wrote.
-    #[error("{}: no run wrote this, so it is not replaced", .0.display())]
+    #[error("{}: this is not a file of a run, so --force does not replace it", .0.display())]
     Foreign(PathBuf),
     /// What the new run reads would be replaced by it.
-    #[error("{}: the new run reads this, and lies in the run that --force would replace", .0.display())]
+    #[error("{}: the new run reads this, and --force would replace the run that contains it", .0.display())]
     Input(PathBuf),
 }
 
@@ -46,12 +46,12 @@ impl From<RunDirError> for Failure {
                 let path = path.display();
                 format!("`highwater resume {path}` continues it; --force replaces it")
             }
-            RunDirError::NoRun(_) => "a run's folder has a config.toml".to_owned(),
-            RunDirError::Locked(_) => "wait for it, or give another folder with --out".to_owned(),
+            RunDirError::NoRun(_) => "give the folder of a run: it has a config.toml".to_owned(),
+            RunDirError::Locked(_) => "wait for it, or use another folder with --out".to_owned(),
             RunDirError::Foreign(_) => {
-                "move it elsewhere, or give another folder with --out".to_owned()
+                "move it elsewhere, or use another folder with --out".to_owned()
             }
-            RunDirError::Input(_) => "give another folder with --out".to_owned(),
+            RunDirError::Input(_) => "use another folder with --out".to_owned(),
             _ => String::new(),
         };
         let failure = match error {

@@ -34,7 +34,7 @@ pub(super) fn check_quantize(settings: &Settings, model: &Blueprint) -> Result<(
             let message = "--quantize: weights of this family cannot be quantized";
             Err(Failure::usage(message)
                 .id("HW1041")
-                .hint("leave it out, or take another model"))
+                .hint("remove it, or use another model"))
         }
         _ => Ok(()),
     }
@@ -45,8 +45,7 @@ pub(super) fn note_on_dropout(settings: &Settings, model: &Blueprint) -> Option<
     let most = model.dropout();
     (settings.dropout.is_none() && most > 0.0).then(|| {
         format!(
-            "note: the model was made for dropout ({most}), and this trains without: \
-             --dropout {most} trains with it"
+            "note: config.json has a dropout of {most}, and training uses none; add --dropout {most} to use it"
         )
     })
 }

@@ -76,9 +76,9 @@ fn share(files: &dyn Files, settings: &Settings, has_records: bool) -> Result<f6
     if settings.held_out.is_none() {
         return Ok(0.0);
     }
-    let message = format!("--held-out {share} and {held_out} both say what is held out");
+    let message = format!("--held-out {share} and {held_out} both choose the held-out data");
     Err(Failure::usage(message)
-        .hint("leave out --held-out, or name the file to train on: --data FILE"))
+        .hint("remove --held-out, or use --data FILE with the file to train on"))
 }
 
 /// That there is something to train on beside what is held out.
@@ -90,8 +90,8 @@ fn check_alone(settings: &Settings) -> Result<(), Failure> {
         return Ok(());
     };
     let message = format!(
-        "--eval-data {}: there is no --data to train on",
+        "--eval-data {} needs --data, the data to train on",
         named.display()
     );
-    Err(Failure::usage(message).hint("say --data PATH"))
+    Err(Failure::usage(message).hint("add --data PATH"))
 }

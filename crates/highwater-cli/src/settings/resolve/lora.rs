@@ -19,7 +19,7 @@ impl Settings {
                 None => Ok(None),
                 Some(setting) => {
                     let message = format!("--{} has no effect without --lora", setting.flag);
-                    Err(Failure::usage(message).hint("say --lora RANK, or leave it out"))
+                    Err(Failure::usage(message).hint("use --lora RANK, or remove it"))
                 }
             };
         };

@@ -29,13 +29,15 @@ pub(super) fn machine(settings: &Settings, defaults: &Defaults) -> Result<Machin
 fn memory(given: Option<Bytes>) -> Result<Bytes, Failure> {
     if let Some(memory) = given {
         if memory < Bytes::MIB {
-            let message = format!("--memory {memory} is less than any program needs");
-            return Err(Failure::usage(message).hint("a size has a unit, such as --memory 2GiB"));
+            let message = format!("--memory {memory} is too small for any program");
+            return Err(
+                Failure::usage(message).hint("give a size with a unit, such as --memory 2GiB")
+            );
         }
         return Ok(memory);
     }
     let machine = ProcessMemory::read().map_err(|error| {
-        Failure::new(Code::Files, error).hint("say --memory SIZE, such as --memory 3GiB")
+        Failure::new(Code::Files, error).hint("use --memory SIZE, such as --memory 3GiB")
     })?;
     Ok(Bytes(machine.bound() / 10 * 9))
 }

@@ -55,9 +55,8 @@ fn from_scratch(
     path: &Path,
 ) -> Result<(ModelSource, Blueprint, Vec<String>), Failure> {
     if settings.model.is_some() {
-        let message =
-            "--init-from draws weights anew, and --model goes on from those that there are";
-        return Err(Failure::usage(message).hint("say one of them"));
+        let message = "--init-from starts with random weights, and --model with trained ones";
+        return Err(Failure::usage(message).hint("use one of them"));
     }
     let is_folder = files.metadata(path)?.is_some_and(|found| found.is_dir);
     let path = if is_folder {
@@ -81,7 +80,7 @@ fn adopt_classes(
         return Ok(Vec::new());
     };
     let data = settings.data.as_deref().ok_or_else(|| {
-        let hint = "--data takes a folder in which each folder has the images of one class";
+        let hint = "--data is a folder with one subfolder of images per class";
         Failure::usage(format!("{source} needs --data, a folder of images")).hint(hint)
     })?;
     let layout = classifier.layout(files, data)?;
@@ -100,11 +99,11 @@ fn preset_of(name: &str) -> Result<Blueprint, Failure> {
         Err(ConfigError::UnknownPreset { .. }) if name.contains(['/', '\\', '.']) => {
             Err(Failure::usage(format!("there is no folder `{name}`"))
                 .id("HW1032")
-                .hint("--model takes a Hugging Face model folder or the name of a preset"))
+                .hint("--model is a Hugging Face model folder or the name of a preset"))
         }
         Err(error) => Err(Failure::from(error)
             .hint(format!("presets for images: {}", IMAGE_PRESETS.join(", ")))
-            .hint("--model takes the name of a preset or a Hugging Face model folder")),
+            .hint("--model is the name of a preset or a Hugging Face model folder")),
     }
 }
 

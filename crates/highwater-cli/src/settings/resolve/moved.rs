@@ -77,9 +77,9 @@ pub(crate) fn check(files: &dyn Files, config: &RunConfig, run: &Path) -> Result
 }
 
 fn gone(path: &Path, run: &Path, flag: &str) -> Failure {
-    let message = format!("{}: it is not there, and the run reads it", path.display());
+    let message = format!("{}: not found, and the run needs it", path.display());
     let run = run.display();
     Failure::new(Code::Files, message).hint(format!(
-        "`highwater resume {run} {flag}` with where it is now"
+        "if it was moved, run `highwater resume {run} {flag}` with its new path"
     ))
 }

@@ -30,7 +30,7 @@ pub(super) fn optimizer(
         };
         return Err(
             Failure::usage(format!("--{flag} has no effect with {kind}"))
-                .hint(format!("leave it out, or say --optimizer {other}")),
+                .hint(format!("remove it, or use --optimizer {other}")),
         );
     }
     let (method, weight_decay) = match kind {
@@ -49,9 +49,8 @@ pub(super) fn optimizer(
     };
     let has_moments = !matches!(method, Method::Sgd { momentum } if momentum <= 0.0);
     if settings.moments == Some(Moments::Int8) && !has_moments {
-        let message =
-            "--moments int8 has no effect with sgd without momentum, which has no moments";
-        return Err(Failure::usage(message).hint("leave it out, or say --momentum 0.9"));
+        let message = "--moments int8 has no effect: sgd without momentum has no moments";
+        return Err(Failure::usage(message).hint("remove it, or use --momentum 0.9"));
     }
     // As transformers' Trainer has it, for models that have learnt something.
     let clip = if source.brings_weights() { 1.0 } else { 0.0 };

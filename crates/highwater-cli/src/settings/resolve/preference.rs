@@ -27,15 +27,16 @@ impl Settings {
                 None => Ok(None),
                 Some((flag, _)) => {
                     let message = format!("--{flag} has no effect without --preference");
-                    Err(Failure::usage(message).hint("say --preference dpo, or leave it out"))
+                    Err(Failure::usage(message).hint("use --preference dpo, or remove it"))
                 }
             };
         };
         if !has_records {
-            let message = "--preference learns from records, and the data has none";
-            return Err(
-                Failure::usage(message).hint("--data takes a file with chosen and rejected")
-            );
+            let message = "--preference needs pairs of chosen and rejected answers, and the data has no examples";
+            return Err(Failure::usage(message).hint(
+                "use --data with a file whose examples have the fields chosen and \
+                rejected",
+            ));
         }
         let of_dpo = [
             ("dpo-loss", self.dpo_loss.is_some()),
@@ -45,7 +46,7 @@ impl Settings {
             && let Some((flag, _)) = of_dpo.into_iter().find(|(_, given)| *given)
         {
             let message = format!("--{flag} has no effect with --preference orpo");
-            return Err(Failure::usage(message).hint("leave it out, or say --preference dpo"));
+            return Err(Failure::usage(message).hint("remove it, or use --preference dpo"));
         }
         let dpo_loss = self.dpo_loss.unwrap_or_default();
         Ok(Some(PreferenceConfig {
@@ -68,7 +69,7 @@ impl Settings {
             (DpoLoss::Robust, None) => {
                 let message = "--dpo-loss robust needs --label-smoothing";
                 let hint =
-                    "say what share of the pairs is labelled wrong, such as --label-smoothing 0.1";
+                    "set the share of pairs that are mislabeled, such as --label-smoothing 0.1";
                 Err(Failure::usage(message).hint(hint))
             }
             (loss, Some(_)) if !loss.has_label_smoothing() => {
@@ -76,7 +77,7 @@ impl Settings {
                     "--label-smoothing has no effect with --dpo-loss {}",
                     loss.name()
                 );
-                Err(Failure::usage(message).hint("leave it out, or say --dpo-loss robust"))
+                Err(Failure::usage(message).hint("remove it, or use --dpo-loss robust"))
             }
             (_, given) => Ok(given),
         }

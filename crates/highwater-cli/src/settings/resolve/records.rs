@@ -31,10 +31,10 @@ impl Settings {
             return match given.find(|setting| setting.is_in("data.records.")) {
                 None => Ok(None),
                 Some(setting) => Err(Failure::usage(format!(
-                    "--{} has no effect on data without records",
+                    "--{} has no effect: the data has no examples, such as conversations",
                     setting.flag
                 ))
-                .hint("records are in files that end in .jsonl, .json, .csv, .tsv or .parquet")),
+                .hint("files of examples end in .jsonl, .json, .csv, .tsv or .parquet")),
             };
         }
         let chat_template = match self.chat_template.as_deref() {

@@ -41,8 +41,8 @@ pub(super) fn training(
 /// That a run's length is said once.
 pub(super) fn check_length(settings: &Settings) -> Result<(), Failure> {
     if settings.epochs.is_some() && settings.steps.is_some() {
-        let message = "--steps and --epochs both say how long the run is";
-        return Err(Failure::usage(message).hint("leave one of them out"));
+        let message = "--steps and --epochs both set the length of the run";
+        return Err(Failure::usage(message).hint("remove one of them"));
     }
     Ok(())
 }

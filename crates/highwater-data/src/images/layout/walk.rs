@@ -279,7 +279,7 @@ fn entry(
             bytes: found.map_or(0, |found| found.bytes),
             changed: found.and_then(|found| found.changed),
             problem: match found {
-                None => Some("a link that leads nowhere"),
+                None => Some("a broken link"),
                 Some(found) if !found.is_file => Some("not a file: a pipe, a socket or a device"),
                 Some(_) => None,
             },

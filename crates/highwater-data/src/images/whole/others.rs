@@ -37,7 +37,7 @@ pub(super) fn webp(window: &mut Window<'_>) -> Result<[usize; 2], Flaw> {
         let length = u64::from(window.u32_le(at + 4)?);
         if at + 8 + length > end {
             return Err(Flaw::Image(format!(
-                "cut off: the chunk at byte {at} goes on behind the end"
+                "cut off: the chunk at byte {at} ends after the end of the file"
             )));
         }
         has_image |= [b"VP8 ", b"VP8L", b"ANMF"].contains(&&kind);
@@ -152,7 +152,7 @@ pub(super) fn tiff(window: &mut Window<'_>) -> Result<[usize; 2], Flaw> {
         None => parts(Tag::TileOffsets, Tag::TileByteCounts)?,
         strips => strips,
     };
-    let (offsets, counts) = tiles.ok_or("damaged: it says nowhere where its pixels are")?;
+    let (offsets, counts) = tiles.ok_or("damaged: it has no offsets of its pixels")?;
     let ends = offsets.iter().zip(&counts);
     let end = ends
         .map(|(offset, count)| offset.saturating_add(*count))

@@ -94,7 +94,7 @@ impl Layers {
     pub(super) fn side(&self, layer: &str, part: &Part) -> Result<Side, String> {
         let is_table = self.is_table(layer);
         if !(is_table || self.is_linear(layer) || layer == Self::head()) {
-            return Err(format!("{layer} is no layer that has adapters"));
+            return Err(format!("{layer} is not a layer that can have adapters"));
         }
         if is_table != part.is_embedding {
             let (found, kind) = if is_table {
@@ -130,7 +130,7 @@ impl Layers {
     ) -> Result<(), String> {
         let has = |layer: &str| parts.get(layer).is_some_and(Part::has_low);
         if !parts.values().any(Part::has_low) && settings.whole.is_empty() {
-            return Err("there is no adapter in it".to_owned());
+            return Err("it has no adapters".to_owned());
         }
         if settings.pattern.is_some() {
             return Ok(());

@@ -287,11 +287,11 @@ fn job<'a>(
     let low = has_low.map(|part| {
         let side = layers.side(layer, part)?;
         let &[rows, width] = &spec.shape[..] else {
-            return Err(format!("`{layer}` is no layer that has adapters"));
+            return Err(format!("`{layer}` is not a layer that can have adapters"));
         };
         if !settings.is_targeted(layer, layers.is_linear(layer)) {
             return Err(format!(
-                "{layer} has an adapter, which {CONFIG} does not say"
+                "{layer} has an adapter that {CONFIG} does not list"
             ));
         }
         let rank = settings.rank(layer);

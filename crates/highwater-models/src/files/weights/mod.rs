@@ -94,7 +94,7 @@ pub enum WeightsProblem {
     },
     /// An index that names a file elsewhere.
     #[error(
-        "tensor `{tensor}`: the index says that it is in `{file}`, which is no name of a file in its folder"
+        "tensor `{tensor}`: the index puts it in `{file}`, which is not the name of a file in its folder"
     )]
     IndexPath {
         /// The tensor.
@@ -139,7 +139,7 @@ pub enum WeightsProblem {
         expected: u64,
     },
     /// More or fewer bytes behind the header than the tensors take.
-    #[error("{found} bytes of tensors where the header promises {expected}; truncated or damaged")]
+    #[error("truncated or damaged: {found} bytes of tensors, and the header declares {expected}")]
     DataLength {
         /// What the header says.
         expected: u64,
@@ -161,7 +161,7 @@ pub enum WeightsProblem {
         others: usize,
     },
     /// One that two files have.
-    #[error("tensor `{tensor}` is in {file} too, and which of them counts is not said")]
+    #[error("tensor `{tensor}` is also in {file}: it is not clear which one to use")]
     Twice {
         /// The tensor.
         tensor: String,
@@ -178,8 +178,8 @@ pub enum WeightsProblem {
     },
     /// A model of fewer layers than its weights have, which would be cut short.
     #[error(
-        "config.json describes {}, and the weights have {stored}: {tensors} tensors, such as `{tensor}`, would be left \
-         out", layers(*described)
+        "config.json describes {}, and the weights have {stored}: {tensors} tensors, such as `{tensor}`, would be \
+        ignored", layers(*described)
     )]
     TooManyLayers {
         /// By the configuration.

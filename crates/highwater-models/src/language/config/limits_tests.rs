@@ -176,7 +176,7 @@ fn what_is_refused_says_value_limit_and_what_would_do() {
     let of = |text: &str| Gpt2Config::from_json(text).unwrap_err().to_string();
     assert_eq!(
         of(r#"{"model_type": "gpt2", "n_embd": -768}"#),
-        "`n_embd`: invalid value: integer `-768`; expected a whole number from 0 up"
+        "`n_embd`: invalid value: integer `-768`; expected a non-negative integer"
     );
     assert_eq!(
         of(r#"{"model_type": "gpt2", "attn_pdrop": "none"}"#),

@@ -363,7 +363,7 @@ pub(crate) fn read_field<T: DeserializeOwned>(field: &str, value: Value) -> Resu
 pub fn in_words(problem: &str) -> String {
     let (got, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
     let expected = match expected {
-        "usize" | "u64" | "u32" => "a whole number from 0 up",
+        "usize" | "u64" | "u32" => "a non-negative integer",
         "f64" => "a number",
         other => other,
     };

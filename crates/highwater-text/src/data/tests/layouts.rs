@@ -115,7 +115,7 @@ fn arrays_of_every_type_are_read_or_refused_by_name() {
         ("|O", 8),
         ("<U4", 16),
     ] {
-        let want = Refused("expected whole numbers");
+        let want = Refused("expected integers");
         check(
             descr,
             300,
@@ -465,7 +465,7 @@ fn tokens_of_divided_texts_are_divided() {
     assert_eq!(tokens.split(0.0, 1).unwrap(), (0..3, 3..5));
     let error = tokens.split(0.0, 2).unwrap_err().to_string();
     assert!(
-        error.starts_with("what is held out has 2 tokens"),
+        error.starts_with("the held-out split has 2 tokens"),
         "{error}"
     );
 }

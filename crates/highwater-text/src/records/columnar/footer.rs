@@ -134,8 +134,8 @@ fn not_parquet(head: &[u8]) -> Fault {
     // What is no Parquet may well be said to be something else.
     let known = sniff::known(head, Format::Csv);
     known.unwrap_or_else(|| {
-        Fault::new("no Parquet file: it does not start with PAR1")
-            .hint("give it the ending of what it holds, or load it again")
+        Fault::new("not a Parquet file: it does not start with PAR1")
+            .hint("use the extension of its format, or download it again")
     })
 }
 

@@ -32,7 +32,7 @@ pub(super) fn check(
     if leaf.repetition > 0 {
         let is_packed = matches!(header.kind, Kind::Data { levels } if levels[0] != RLE);
         if is_packed {
-            let old = Fault::new("a list's lengths are packed in a way that is no longer used");
+            let old = Fault::new("a list's lengths are in an obsolete encoding");
             return Err(old.hint("write it with a newer program"));
         }
         count(repetition, width(leaf.repetition), header.values, run)?;

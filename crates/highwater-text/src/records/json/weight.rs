@@ -71,7 +71,7 @@ fn string_end(text: &[u8], mut at: usize) -> usize {
 
 pub(in crate::records) fn too_long() -> fault::Fault {
     let problem = format!("a list or object of more than {LENGTH_MAX} values");
-    Fault::new(problem).hint("cut it into several records")
+    Fault::new(problem).hint("split it into several examples")
 }
 
 pub(in crate::records) fn too_heavy() -> fault::Fault {
@@ -79,5 +79,5 @@ pub(in crate::records) fn too_heavy() -> fault::Fault {
         "its lists and objects take more than {} MiB once they are read",
         WEIGHT_MAX >> 20
     );
-    Fault::new(problem).hint("cut it into several records")
+    Fault::new(problem).hint("split it into several examples")
 }

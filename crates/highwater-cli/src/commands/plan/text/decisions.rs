@@ -13,16 +13,16 @@ const DECISIONS: usize = 12;
 
 /// Writes what the plan decided, by kind.
 pub(crate) fn decisions(text: &mut String, f: &Forecast) {
-    text.push_str("\nwhat the plan decided\n");
+    text.push_str("\ndecisions of the plan\n");
     for (choice, title) in [
-        (Choice::Recompute, "dropped and computed again"),
+        (Choice::Recompute, "recomputed in the backward pass"),
         (
             Choice::InPlace,
-            "written over an input that is read no more",
+            "computed in place, over an input that is no longer needed",
         ),
         (
             Choice::Early,
-            "updated early, so that gradients need not wait",
+            "updated early, so that gradients are freed sooner",
         ),
     ] {
         let list: Vec<&Decision> = f.decisions.iter().filter(|d| d.choice == choice).collect();
@@ -42,8 +42,7 @@ pub(crate) fn decisions(text: &mut String, f: &Forecast) {
         if bytes == 0 {
             let _ = writeln!(
                 text,
-                "  {title}: {count} operations; what they read is read later too, so that nothing is \
-                 free for it"
+                "  {title}: {count} operations; this frees nothing, because their inputs are needed later"
             );
             continue;
         }
@@ -61,7 +60,7 @@ pub(crate) fn decisions(text: &mut String, f: &Forecast) {
             let count = list.len() - DECISIONS;
             let _ = writeln!(
                 text,
-                "    {:>10}  {count} more, together",
+                "    {:>10}  {count} more, in total",
                 Bytes(left).to_string()
             );
         }
@@ -85,7 +84,7 @@ fn decision_row(d: &Decision) -> String {
     match d.choice {
         Choice::Recompute => {
             let again = if d.times > d.nodes {
-                format!("{} times in all, ", d.times)
+                format!("{} runs in total, ", d.times)
             } else {
                 String::new()
             };
@@ -96,13 +95,13 @@ fn decision_row(d: &Decision) -> String {
             };
             let _ = write!(
                 line,
-                ": {again}{from}{}; free for {}",
+                ": {again}{from}{}; frees memory for {}",
                 time(d.seconds),
                 time(d.lasts_seconds)
             );
         }
         Choice::Early => {
-            let _ = write!(line, ": free {} earlier", time(d.lasts_seconds));
+            let _ = write!(line, ": freed {} earlier", time(d.lasts_seconds));
         }
         Choice::InPlace => {}
     }

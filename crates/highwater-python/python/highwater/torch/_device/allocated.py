@@ -50,7 +50,7 @@ def allocated(run: Callable[[], Answer]) -> tuple[Answer, int, int]:
     try:
         if _profiler_enabled():
             raise RuntimeError(
-                "highwater.torch.allocated cannot measure while a PyTorch profiler records in this thread. "
+                "highwater.torch.allocated cannot measure while a PyTorch profiler is active in this thread. "
                 "Call it outside of torch.profiler.profile."
             )
         return counted(run)
