@@ -285,11 +285,11 @@ fn data_that_will_not_do_is_told_and_no_folder_is_made() {
         ("--data empty.txt", "empty.txt: it is empty"),
         (
             "--data short.txt",
-            "there are 11 tokens; a sequence needs at least 65",
+            "the data has 11 tokens; a sequence needs at least 65",
         ),
         (
             "--data short.txt --seq 4 --order sequential",
-            "there are 11 tokens; a batch needs",
+            "the data has 11 tokens; a batch needs",
         ),
         ("--data tokens.bin", "tokens.bin: token 256 at position 256"),
         ("--data model.npy", "model.npy: "),

@@ -187,7 +187,7 @@ fn eval_says_what_it_found_or_why_not() {
         (
             "run --data short.txt",
             4,
-            "there are 1 tokens; a loss needs",
+            "the data has 1 tokens; a loss needs",
         ),
         ("--data held_out.txt", 2, "eval needs a model"),
         (
