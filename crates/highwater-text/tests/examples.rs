@@ -95,7 +95,7 @@ fn what_is_too_much_is_refused() {
     for (fields, told) in [
         (
             json!({"messages": user, "documents": [zeros]}),
-            "a record that is no text may take 4",
+            "an example that is not text may need 4",
         ),
         (
             json!({"messages": user, "tools": "0".repeat(1 << 20)}),
@@ -103,7 +103,7 @@ fn what_is_too_much_is_refused() {
         ),
         (
             json!({"prompt": "a", "completion": "b".repeat(5 << 20)}),
-            "it takes 5 MiB",
+            "it needs 5 MiB",
         ),
     ] {
         let error = read(fields).unwrap_err().to_string();

@@ -128,7 +128,7 @@ fn turns_before_an_instruction_are_read() {
         json!({"prompt": "q", "chosen": "a", "rejected": "b"}),
     ] {
         record["history"] = history.clone();
-        said(&record, "history beside ");
+        said(&record, "history next to ");
     }
 }
 
@@ -218,7 +218,7 @@ fn pairs_have_to_ask_the_same() {
         ),
         (
             json!({"prompt": "q", "chosen": "a", "rejected": "b", "system": "s"}),
-            "system beside texts is not read",
+            "system next to texts is not supported",
         ),
         (
             json!({"chosen": [u, {"role": "assistant", "content": "yes", "weight": 0}], "rejected": [u, b]}),
@@ -301,7 +301,7 @@ fn what_stands_beside_texts_is_refused_by_name() {
         record[name] = value.clone();
         said(
             &record,
-            &format!("{name} beside prompt and completion is not read"),
+            &format!("{name} next to prompt and completion is not supported"),
         );
         let mut record =
             json!({"prompt": [turn("user", "q")], "completion": [turn("assistant", "a")]});
@@ -309,7 +309,7 @@ fn what_stands_beside_texts_is_refused_by_name() {
         one(&record).unwrap();
     }
     let record = json!({"instruction": "q", "output": "a", "tools": [{"name": "f"}]});
-    said(&record, "tools beside instructions");
+    said(&record, "tools next to instructions");
     let both = json!({"messages": [turn("system", "s"), turn("user", "q"), turn("assistant", "a")], "system": "t"});
     said(&both, "system and the first message of messages both");
 }
@@ -363,7 +363,7 @@ fn other_fields_are_counted_and_told_once() {
     let (_, unread) = learnt("d.jsonl", &lines.join("\n")).unwrap();
     assert_eq!(
         unread.unwrap(),
-        "field `messages[].stamp` in 3 records is not read\nfield `score` in 2 records is not read"
+        "field `messages[].stamp` in 3 examples is not read\nfield `score` in 2 examples is not read"
     );
     let (_, unread) = learnt("d.jsonl", "{\"text\": \"some text\", \"label\": 1}").unwrap();
     assert_eq!(unread.unwrap(), "field `label` in 1 record is not read");
@@ -391,6 +391,6 @@ fn names_of_known_data_sets_are_taken() {
     }
     said(
         &json!({"system_prompt": "Be brief.", "question": "Who? ", "response": "Ada."}),
-        "system beside",
+        "system next to",
     );
 }

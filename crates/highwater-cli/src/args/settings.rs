@@ -221,7 +221,9 @@ settings! {
 
         /// Clip gradients to this norm, as torch.nn.utils.clip_grad_norm_ does. 0 turns it off
         clip: f64, at("optimizer.clip"), value("X"), example("1.0"), default("1 for a model folder, otherwise 0"),
-            bounds(where_true("a number from 0 up (0 turns clipping off)", |norm| (0.0..f64::INFINITY).contains(norm)));
+            bounds(where_true("a number from 0 up (0 turns clipping off)", |norm: &f64| {
+                *norm == 0.0 || norm.is_finite() && *norm as f32 > 0.0
+            }));
 
         /// Store weights in the type of --precision instead of f32. FORM is where the bits that they lose are kept
         master: Master, at("optimizer.master"), value("FORM"), example("\"split\""), default("off");

@@ -176,6 +176,26 @@ fn values_out_of_bounds_are_refused_with_the_name_of_their_flag() {
     assert_eq!(bounded.join(" "), expected);
 }
 
+/// Kernels compute in `f32`: what is 0 or 1 there is refused like 0 and 1.
+#[test]
+fn values_that_round_to_a_bound_are_refused() {
+    for (path, value) in [
+        ("optimizer.clip", 1e-50),
+        ("optimizer.lr", 1e-50),
+        ("optimizer.method.adamw.eps", 1e-320),
+        ("optimizer.method.adamw.beta1", 0.999_999_999_99),
+        ("model.dropout", 0.999_999_999_99),
+        ("data.held_out", 0.999_999_999_99),
+    ] {
+        let mut settings = Settings::default();
+        assert!(
+            take(&mut settings, path, &Value::Float(value)).is_ok(),
+            "{path}"
+        );
+        assert!(settings.check().is_err(), "{path} = {value}");
+    }
+}
+
 #[test]
 fn what_resume_may_change_it_changes() {
     let (files, dir) = (highwater_memory::DiskFiles, tempfile::tempdir().unwrap());

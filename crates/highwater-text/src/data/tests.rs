@@ -147,7 +147,7 @@ fn every_kind_of_file_gives_its_tokens() {
     let error = open(&files, "/negative.npy", 300).unwrap_err().to_string();
     assert_eq!(
         error,
-        "/negative.npy: token -1 at position 1; the model has tokens 0 to 299"
+        "/negative.npy: token -1 at position 1 is out of range: the model has tokens 0 to 299"
     );
 }
 

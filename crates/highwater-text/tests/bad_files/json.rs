@@ -83,9 +83,9 @@ fn lines_that_are_no_json() {
         "a colon is missing", second("{\"a\" 1}")
             => Bad(1, &["line 2, column 6: invalid JSON: expected `:`"]);
         "NaN", second("{\"a\": NaN}")
-            => Bad(1, &["line 2, column 7: invalid JSON: NaN is no number", "null", "allow_nan"]);
-        "nan", second("{\"a\": nan}") => Bad(1, &["nan is no number"]);
-        "Infinity", second("{\"a\": Infinity}") => Bad(1, &["line 2, column 7", "Infinity is no number"]);
+            => Bad(1, &["line 2, column 7: invalid JSON: NaN is not a number", "null", "allow_nan"]);
+        "nan", second("{\"a\": nan}") => Bad(1, &["nan is not a number"]);
+        "Infinity", second("{\"a\": Infinity}") => Bad(1, &["line 2, column 7", "Infinity is not a number"]);
         "-Infinity", second("{\"a\": -Infinity}") => Bad(1, &["-Infinity is not a number in JSON"]);
         "None", second("{\"a\": None}") => Bad(1, &["None is of Python", "json.dumps"]);
         "True", second("{\"a\": [True]}") => Bad(1, &["True is of Python"]);
@@ -138,7 +138,7 @@ fn lines_that_are_too_much() {
     let long = format!("{{\"text\": \"{}\"}}", "x".repeat(8 << 20));
     let names: Vec<String> = (0..140_000).map(|at| format!("\"{at}\":0")).collect();
     check(cases! { "a.jsonl";
-        "too long", second(&long) => Bad(1, &["line 2: the line is longer than 8 MiB", "cut longer texts"]);
+        "too long", second(&long) => Bad(1, &["line 2: the line is longer than 8 MiB", "split long texts"]);
         "too long without an end", second("x".repeat(20 << 20)) => Bad(1, &["line 2: the line is longer"]);
         "too deep", second(object(&format!("{}{}", "[".repeat(200), "]".repeat(200)), 1))
             => Bad(1, &["more than 127 levels"]);
@@ -185,7 +185,7 @@ fn lines_that_are_something_else() {
             => Bad(0, &["a web page"]);
         "UTF-16", wide(b"\xff\xfe", false, TWO)
             => Bad(0, &["UTF-16; UTF-8 is needed", "iconv -f UTF-16 -t UTF-8"]);
-        "UTF-16, high byte first", wide(b"\xfe\xff", true, TWO) => Bad(0, &["UTF-16, where"]);
+        "UTF-16, high byte first", wide(b"\xfe\xff", true, TWO) => Bad(0, &["encoded in UTF-16"]);
         "UTF-16 without a mark", wide(b"", false, TWO) => Bad(0, &["iconv -f UTF-16LE"]);
         "UTF-16 without a mark, high byte first", wide(b"", true, TWO) => Bad(0, &["iconv -f UTF-16BE"]);
         "UTF-32", b"\xff\xfe\0\0{\0\0\0}\0\0\0" => Bad(0, &["UTF-32; UTF-8"]);

@@ -81,7 +81,7 @@ fn lists_that_are_broken() {
         "commas without a list", "{\"a\": 1},\n{\"a\": 2}"
             => Bad(1, &["line 1, column 9: a comma between objects"]);
         "NaN far on", "[{\"a\": 1},\n\n {\"a\":\n  NaN}]"
-            => Bad(1, &["a.json, line 4, column 3: element 2: invalid JSON: NaN is no number"]);
+            => Bad(1, &["a.json, line 4, column 3: element 2: invalid JSON: NaN is not a number"]);
         "NaN on the line of another", "[{\"a\": 1}, {\"a\": NaN}]"
             => Bad(1, &["line 1, column 18: element 2"]);
         "single quotes", "[{'a': 1}]"
@@ -104,7 +104,7 @@ fn lists_that_are_too_much() {
     let deep = "[".repeat(1_000_000);
     check(cases! { "a.json";
         "a long element", format!("[{{\"a\": 1}}, {{\"a\": \"{long}\"}}]")
-            => Bad(1, &["element 2: the element is longer than 8 MiB", "cut longer texts"]);
+            => Bad(1, &["element 2: the element is longer than 8 MiB", "split long texts"]);
         "a long object around a list", format!("{{\"data\": [{{\"a\": \"{long}\"}}]}}")
             => Bad(0, &["element 1: the element is longer than 8 MiB", "save a list that is within an object by itself"]);
         "a quote left open", format!("[{{'a': 'b\"}}, {}", "{'a': 'b'},".repeat(1 << 20))

@@ -70,7 +70,7 @@ fn packed_files_that_are_damaged() {
         "another length", flipped(small.clone(), small.len() - 2) => Bad(0, DAMAGED);
         "something after it", [&small[..], b"x"].concat() => Bad(0, &["the compressed data"]);
         "zeros after it", [&small[..], &[0; 512]].concat() => Bad(0, DAMAGED);
-        "not packed", TWO => Bad(0, &["the file is not packed with gzip", "take .gz off its name"]);
+        "not packed", TWO => Bad(0, &["the file is not packed with gzip", "remove .gz from its name"]);
         "nothing", "" => Bad(0, &["a.jsonl.gz: the file is empty"]);
         "packed nothing", make::gz("") => Bad(0, &["the file is empty"]);
         "packed twice", make::gz(&small) => Bad(0, &["packed with gzip once more", "unpack it once"]);
@@ -83,7 +83,7 @@ fn packed_files_that_are_damaged() {
         "cut in the header", &z[..5] => Bad(0, CUT);
         "flipped", flipped(make::zst(TWO), 12) => Bad(0, DAMAGED);
         "another checksum", flipped(z.clone(), z_end - 2) => Bad(10_000, DAMAGED);
-        "not packed", TWO => Bad(0, &["the file is not packed with Zstandard", "take .zst off"]);
+        "not packed", TWO => Bad(0, &["the file is not packed with Zstandard", "remove .zst"]);
         "something after it", [make::zst(TWO), b"more".to_vec()].concat() => Bad(0, DAMAGED);
         "looks back too far", long => Bad(0, &["more than 8 MiB to look back", "zstd -19"]);
     });

@@ -170,7 +170,7 @@ fn files_that_are_damaged() {
         "not UTF-8 in row 2", not(vec![vec![], vec![0xff]]) => Bad(1, &["a.parquet, row 2: column text"]);
         "long without UTF-8", not(vec![vec![0xff; 7 << 20]]) => Bad(0, &["row 1: column text: byte 1"]);
         "a long text", not(vec![vec![b'x'; 9 << 20]])
-            => Bad(0, &["row 1: column text: the row is longer than 8 MiB", "cut"]);
+            => Bad(0, &["row 1: column text: the row is longer than 8 MiB", "split"]);
         "two long texts", two => Bad(0, &["row 1: column b: the row is longer than 8 MiB"]);
         "a large page", large => Bad(0, &["row 1: column text: a page of", "write_batch_size=16"]);
         "a value that is cut", raw::texts(0, 1, &[raw::Page::data(1, [9, 0, 0, 0, b'x'])])

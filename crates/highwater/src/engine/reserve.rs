@@ -110,7 +110,8 @@ impl Engine {
         self.0.limits.memory.is_some() && !self.0.dry
     }
 
-    /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks.
+    /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks. First goes what the heap
+    /// and the planner only keep: a step that fits must not be refused for that.
     pub(crate) fn check_reserve(&self, state: &mut State) {
         if !self.is_measured() {
             return;
@@ -121,17 +122,26 @@ impl Engine {
         // Cheap first: only if all pages of the arenas are touched can this be exact.
         let host = self.0.tiers.host.as_ref();
         let host = host.map_or(0, |host| host.mapped_bytes());
-        if usage.resident > state.memory.reserved.bytes() + self.0.store.mapped_bytes() + host {
-            self.raise_reserve(state, MARGIN_BYTES);
+        let reserved = state.memory.reserved.bytes();
+        if usage.resident > reserved + self.0.store.mapped_bytes() + host
+            && self.trimmed_reserve() > reserved
+        {
+            state.planning.cache.forget_families(0);
+            if self.trimmed_reserve() > reserved {
+                self.raise_reserve(state, MARGIN_BYTES);
+            }
         }
     }
 
-    /// The same, whatever pages are touched, so that `margin` bytes are left. Returns whether the reserve was
-    /// raised.
-    fn raise_reserve(&self, state: &mut State, margin: u64) -> bool {
-        // No plan has to make room for what the heap only keeps.
+    /// What the process uses next to its arenas when the heap has given back what it only kept.
+    fn trimmed_reserve(&self) -> u64 {
         highwater_memory::heap::release_unused();
-        let needed = self.measure_reserve() + margin;
+        self.measure_reserve()
+    }
+
+    /// Raises the reserve to what the process uses and `margin` bytes, if that is more. Returns whether it is.
+    fn raise_reserve(&self, state: &mut State, margin: u64) -> bool {
+        let needed = self.trimmed_reserve() + margin;
         let outgrown = needed > state.memory.reserved.bytes();
         if outgrown {
             state.memory.reserved.measured = needed;

@@ -56,7 +56,9 @@ impl From<RangeInclusive<f64>> for Bounds<f64> {
 impl From<Range<f64>> for Bounds<f64> {
     fn from(range: Range<f64>) -> Self {
         let expected = format!("a number from {} to below {}", range.start, range.end);
-        Self::new(expected, move |value| range.contains(value))
+        // Kernels compute with it in `f32`, where it may round to the end.
+        let rounded = range.start as f32..range.end as f32;
+        Self::new(expected, move |&value| rounded.contains(&(value as f32)))
     }
 }
 
@@ -65,8 +67,10 @@ pub fn where_true<T: 'static>(expected: &str, holds: fn(&T) -> bool) -> Bounds<T
     Bounds::new(expected.to_owned(), holds)
 }
 
-/// Above a number, and not above another.
+/// Above a number, in `f32` as well, where kernels compute with it; and not above another.
 pub fn above(low: f64, most: f64) -> Bounds<f64> {
     let expected = format!("a number above {low}, at most {most}");
-    Bounds::new(expected, move |&value| value > low && value <= most)
+    Bounds::new(expected, move |&value| {
+        value as f32 > low as f32 && value <= most
+    })
 }

@@ -177,7 +177,7 @@ fn widths_without_a_header_are_found_and_said() {
             Found(
                 leaked,
                 &[],
-                "200 tokens of 32 bits (no header: by their zeros",
+                "200 tokens of 32 bits (no header: the zeros look like 32 bits",
             ),
         ),
         (
