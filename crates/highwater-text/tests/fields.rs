@@ -366,7 +366,7 @@ fn other_fields_are_counted_and_told_once() {
         "field `messages[].stamp` in 3 examples is not read\nfield `score` in 2 examples is not read"
     );
     let (_, unread) = learnt("d.jsonl", "{\"text\": \"some text\", \"label\": 1}").unwrap();
-    assert_eq!(unread.unwrap(), "field `label` in 1 record is not read");
+    assert_eq!(unread.unwrap(), "field `label` in 1 example is not read");
     let read = json!({"instruction": "q", "input": "i", "output": "a", "history": []});
     assert_eq!(learnt("d.jsonl", &read.to_string()).unwrap().1, None);
 }

@@ -223,7 +223,7 @@ fn fields_that_are_not_read_are_said() {
     base(dir);
     let lines = (0..12).map(|i| format!("{{\"text\": \"water {i} runs\", \"score\": {i}}}\n"));
     std::fs::write(dir.join("d.jsonl"), lines.collect::<String>()).expect("data");
-    let told = "field `score` in 12 records is not read";
+    let told = "field `score` in 12 examples is not read";
     for line in [
         &format!("{TRAIN} --model ./base --data d.jsonl"),
         "eval run --data d.jsonl",

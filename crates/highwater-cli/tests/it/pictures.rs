@@ -193,7 +193,7 @@ fn what_cannot_be_is_told() {
         (
             "--model resnet18 --data shapes --batch 99",
             4,
-            "a batch has 99",
+            "fewer than a batch of 99",
         ),
         (
             "--model gpt2-nano",

@@ -136,7 +136,7 @@ fn a_budget_beyond_the_machine_is_lowered_to_it() {
     let line = format!("train {SMALL} --steps 1 --out run --memory {}", 2 * bound);
     let (code, news) = run(dir, &line);
     assert_eq!(code, Some(0), "{news}");
-    let told = format!("keeping to {}", highwater_memory::Bytes(bound));
+    let told = format!("using {}", highwater_memory::Bytes(bound));
     assert!(news.contains(&told), "{news}");
     let settings = std::fs::read_to_string(dir.join("run/config.toml")).unwrap();
     let memory = settings

@@ -138,7 +138,7 @@ fn lines_that_are_too_much() {
     let long = format!("{{\"text\": \"{}\"}}", "x".repeat(8 << 20));
     let names: Vec<String> = (0..140_000).map(|at| format!("\"{at}\":0")).collect();
     check(cases! { "a.jsonl";
-        "too long", second(&long) => Bad(1, &["line 2: the line is longer than 8 MiB", "split long texts"]);
+        "too long", second(&long) => Bad(1, &["line 2: the line is longer than 8 MiB", "cut longer texts"]);
         "too long without an end", second("x".repeat(20 << 20)) => Bad(1, &["line 2: the line is longer"]);
         "too deep", second(object(&format!("{}{}", "[".repeat(200), "]".repeat(200)), 1))
             => Bad(1, &["more than 127 levels"]);

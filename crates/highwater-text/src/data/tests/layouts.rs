@@ -187,7 +187,7 @@ fn widths_without_a_header_are_found_and_said() {
             Found(
                 wide,
                 &[],
-                "200 tokens of 32 bits (no header: 16 would not do",
+                "200 tokens of 32 bits (no header: the model's 70000 tokens need 32",
             ),
         ),
         (
