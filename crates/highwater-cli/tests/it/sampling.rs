@@ -173,7 +173,7 @@ fn a_models_own_file_says_how_to_draw() {
     let (_, text, news) = generate(1, "");
     assert_eq!(text, format!("page{}\n", said.split(stop).next().unwrap()));
     assert!(
-        news.contains("not followed here: num_beams, suppress_tokens\n"),
+        news.contains("generation_config.json: num_beams, suppress_tokens\n"),
         "{news}"
     );
     // The flag goes before the file.
@@ -197,7 +197,7 @@ fn a_conversation_survives_what_people_type() {
     let (twice, _) = chat(dir, b"pages\npages\n", "");
     let (anew, news) = chat(dir, b"pages\n/reset\npages\n", "");
     assert!(
-        anew == first.repeat(2) && news.contains("forgotten"),
+        anew == first.repeat(2) && news.contains("starts over"),
         "{anew:?} {news}"
     );
     assert!(twice.starts_with(&first));

@@ -211,7 +211,7 @@ mod tests {
                 };
                 let error = part.read(&mut to).unwrap_err().to_string();
                 let window = place / WINDOW * WINDOW;
-                assert!(error.contains("/w: somebody wrote to it"), "{error}");
+                assert!(error.contains("/w: the file was changed"), "{error}");
                 assert!(error.contains(&format!("byte {window} ")), "{error}");
                 assert!(part.look().is_err());
             }

@@ -208,7 +208,7 @@ mod tests {
         said.check_reserve(30 * MIB).unwrap();
         let error = said.check_reserve(30 * MIB + 1).unwrap_err().to_string();
         assert!(
-            error.contains(" and 40 MiB of device memory and 30 MiB of host memory"),
+            error.contains("device memory 40 MiB, host memory 30 MiB"),
             "{error}"
         );
         limits.check_reserve(60 * MIB).unwrap();

@@ -180,7 +180,7 @@ fn malformed_extents_and_offsets_are_named() {
         (
             one("[1]", "[0,4]"),
             3,
-            "3 bytes of tensors where the header promises 4",
+            "3 bytes of tensors, and the header declares 4",
         ),
         (
             one("[1]", "[0,4]"),
