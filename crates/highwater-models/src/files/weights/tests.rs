@@ -185,7 +185,7 @@ fn malformed_extents_and_offsets_are_named() {
         (
             one("[1]", "[0,4]"),
             5,
-            "5 bytes of tensors where the header promises 4",
+            "5 bytes of tensors, and the header declares 4",
         ),
     ] {
         assert_refused(&file(&header, data_bytes), expected);
