@@ -21,8 +21,9 @@
 //! memory of the caller's, and round what they have summed while it is in their caches (`round.rs`).
 //!
 //! `sums.rs` says what is summed at once, `product.rs` cuts that into tasks, `stages.rs` runs them, `pack.rs`,
-//! `pairs.rs` and `left.rs` pack, `tile.rs` is the innermost loop; what all of them share is in `matrix.rs` and
-//! `words.rs`. Packed operands lie in buffers that the pool keeps (`pool/buffers.rs`).
+//! `pairs.rs` and `left.rs` pack, `tile.rs` is the innermost loop. `one_row.rs` packs nothing, where a single row is
+//! multiplied. What all of them share is in `matrix.rs` and `words.rs`. Packed operands lie in buffers that the pool
+//! keeps (`pool/buffers.rs`).
 
 #![expect(unsafe_code, reason = "tasks write tiles of one output")]
 
@@ -30,6 +31,7 @@ mod coded;
 mod grid;
 mod left;
 mod matrix;
+mod one_row;
 mod pack;
 mod pairs;
 mod product;

@@ -10,7 +10,7 @@ use super::coded::Factor;
 use super::matrix::{At, Mat};
 use super::stages::Stages;
 use super::tile::{Left, Right, Rows, groups, tile, with_rows};
-use super::words::{COLS, DEPTH, PACK, PANEL, Pack, ROWS, SERIAL_COLS};
+use super::words::{COLS, DEPTH, PACK, PANEL, Pack, ROWS, SERIAL_COLS, slices};
 use crate::kernels::float::Float;
 use crate::kernels::vector::{Simd, Task, Version, dispatch};
 use crate::{Disjoint, Pool};
@@ -91,7 +91,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
             .next_multiple_of(PANEL)
             .min(cols);
         let words = depth.div_ceil(W::ELEMENTS);
-        let slices = words.div_ceil(DEPTH).max(1);
+        let slices = slices(words);
         let blocks = rows.div_ceil(ROWS);
         let panels = strip.div_ceil(PANEL);
         // Each task packs its rows anew, if they are not read where they lie.

@@ -4,6 +4,7 @@
 
 use super::coded::Factor;
 use super::matrix::At;
+use super::one_row::OneRow;
 use super::product::{Product, Staged};
 use super::round::{self, Target};
 use super::tile::{Pairs, Singles};
@@ -37,7 +38,12 @@ impl Sums<'_> {
             let (to, mut from) = (target.to.cast(), target.from.map(At::<*const T>::cast));
             for (a, b) in factors {
                 // SAFETY: the caller's.
-                unsafe { self.product(a, b, from, to, None) }
+                unsafe {
+                    match OneRow::of(a, b) {
+                        Some(row) => row.run(self.pool, self.parallel, self.version, from, to),
+                        None => self.product(a, b, from, to, None),
+                    }
+                }
                 from = Some(to.read());
             }
             return;

@@ -14,6 +14,11 @@ pub(crate) const PACK: usize = 8 * PANEL;
 /// Most words of the depth that are summed in one chain. Bits depend on it.
 pub(super) const DEPTH: usize = 384;
 
+/// How many slices a depth of so many words is cut into, as equal as can be.
+pub(super) fn slices(words: usize) -> usize {
+    words.div_ceil(DEPTH).max(1)
+}
+
 /// Most columns of the right factor that a stage packs.
 pub(super) const COLS: usize = 1024;
 
