@@ -1,20 +1,20 @@
 //! Time of attention on the thirds of a packed projection, as a transformer runs it.
-//!
-//! Criterion's "elements" are floating-point operations on queries and keys that see each other, so that
-//! Gelem/s reads as GFLOP/s.
+//! Operations are counted on queries and keys that see each other.
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+mod rounds;
+
 use half::bf16;
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{
     Args, Kernels, Packed, Pool, Registered, ScaledDotProductAttention,
     ScaledDotProductAttentionBackward, View,
 };
+use rounds::Rounds;
 
 /// An operation with its memory.
-struct Bench {
+struct Job {
     op: Box<dyn Op>,
     kernel: Registered,
     inputs: Vec<Spec>,
@@ -41,7 +41,7 @@ fn storage(spec: &Spec) -> Vec<u64> {
     memory
 }
 
-impl Bench {
+impl Job {
     fn new(op: impl Op, inputs: Vec<Spec>, threads: usize) -> Self {
         let outputs = op.infer(&inputs).expect("inputs that fit").to_vec();
         let kernels = Kernels::builtin();
@@ -79,7 +79,7 @@ impl Bench {
 }
 
 /// Forward and backward at one shape.
-fn time(criterion: &mut Criterion, [b, h, t, d]: [usize; 4], dtype: DType, threads: usize) {
+fn time(rounds: &Rounds, [b, h, t, d]: [usize; 4], dtype: DType, threads: usize) {
     let c = h * d;
     let packed = Packed {
         strides: [t * 3 * c, d, 3 * c, 1],
@@ -100,11 +100,10 @@ fn time(criterion: &mut Criterion, [b, h, t, d]: [usize; 4], dtype: DType, threa
         scale,
     };
     let flops = (b * h * d * t * (t + 1)) as u64;
-    let name = format!("attention_{dtype}_{b}x{h}x{t}x{d}_causal_{threads}");
-    let mut group = criterion.benchmark_group(name);
-    group.throughput(Throughput::Elements(2 * flops));
-    let mut forward = Bench::new(op, inputs.clone(), threads);
-    group.bench_function("forward", |bencher| bencher.iter(|| forward.run()));
+    let name = format!("{dtype} {b}x{h}x{t}x{d} causal, {threads}");
+    let mut forward = Job::new(op, inputs.clone(), threads);
+    let label = format!("{name} forward");
+    rounds.time(&label, (2 * flops, "GFLOP/s"), || forward.run());
 
     let o = Spec {
         dtype,
@@ -120,31 +119,21 @@ fn time(criterion: &mut Criterion, [b, h, t, d]: [usize; 4], dtype: DType, threa
         lse_grad: false,
         packed: Some(packed),
     };
-    let mut backward = Bench::new(op, inputs, threads);
+    let mut backward = Job::new(op, inputs, threads);
     for (to, from) in [(3, 0), (4, 1)] {
         backward.input_data[to].clone_from(&forward.output_data[from]);
     }
-    group.throughput(Throughput::Elements(5 * flops));
-    group.bench_function("backward", |bencher| bencher.iter(|| backward.run()));
-    group.finish();
+    let label = format!("{name} backward");
+    rounds.time(&label, (5 * flops, "GFLOP/s"), || backward.run());
 }
 
-fn attention(criterion: &mut Criterion) {
+fn main() {
+    let rounds = Rounds::asked_for();
     for (shape, dtype, threads) in [[4, 12, 512, 64], [1, 1, 2048, 128]]
         .into_iter()
         .flat_map(|shape| [DType::F32, DType::BF16].map(|dtype| (shape, dtype)))
         .flat_map(|(shape, dtype)| [1, 2].map(|threads| (shape, dtype, threads)))
     {
-        time(criterion, shape, dtype, threads);
+        time(&rounds, shape, dtype, threads);
     }
 }
-
-criterion_group! {
-    name = benches;
-    config = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(std::time::Duration::from_millis(300))
-        .measurement_time(std::time::Duration::from_secs(1));
-    targets = attention
-}
-criterion_main!(benches);

@@ -3,13 +3,14 @@
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+mod rounds;
+
 use highwater_graph::{DType, Op, Spec};
 use highwater_ops::{
     Args, BatchNorm, Conv2d, Conv2dWeight, ConvSettings, ConvTranspose2d, Kernels, MaxPool2d, Pool,
     PoolSettings, View, Windows, philox,
 };
-use std::time::Duration;
+use rounds::Rounds;
 
 const BATCH: usize = 16;
 
@@ -57,7 +58,7 @@ fn views<'a>(
 }
 
 /// Times one kernel.
-fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec]) {
+fn time(rounds: &Rounds, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec]) {
     let outputs = op.infer(inputs).expect("fitting inputs");
     let kernels = Kernels::builtin();
     let kernel = kernels.on_cpu(op, inputs, &outputs).expect("a kernel");
@@ -65,25 +66,25 @@ fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec
     let (mut read, mut written) = (storages(inputs), storages(&outputs));
     let scratch_bytes = kernel.scratch_bytes(op, inputs, &outputs, pool.threads());
     let mut scratch = vec![[0.0_f32; 16]; scratch_bytes.div_ceil(64) as usize];
-    let mut group = c.benchmark_group("conv");
-    group.throughput(Throughput::Elements(cost.matmul_flops as u64 + 1));
-    group.bench_function(label, |b| {
-        b.iter(|| {
-            let scratch: &mut [u8] = bytemuck::cast_slice_mut(&mut scratch);
-            let mut args = Args {
-                inputs: &mut views(&mut read, inputs, |bytes, spec| View::read(bytes, spec)),
-                outputs: &mut views(&mut written, &outputs, View::write),
-                scratch: &mut scratch[..scratch_bytes as usize],
-                pool,
-            };
-            // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
-            unsafe { kernel.launch(op, &mut args) }.expect("the kernel runs");
-        });
+    let work = match cost.matmul_flops as u64 {
+        0 => (cost.read_bytes + cost.written_bytes, "GB/s"),
+        flops => (flops, "GFLOP/s"),
+    };
+    rounds.time(label, work, || {
+        let scratch: &mut [u8] = bytemuck::cast_slice_mut(&mut scratch);
+        let mut args = Args {
+            inputs: &mut views(&mut read, inputs, |bytes, spec| View::read(bytes, spec)),
+            outputs: &mut views(&mut written, &outputs, View::write),
+            scratch: &mut scratch[..scratch_bytes as usize],
+            pool,
+        };
+        // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
+        unsafe { kernel.launch(op, &mut args) }.expect("the kernel runs");
     });
-    group.finish();
 }
 
-fn benches(c: &mut Criterion) {
+fn main() {
+    let rounds = &Rounds::asked_for();
     let pool = Pool::new(2).expect("threads");
     let f32s = |shape: [usize; 4]| Spec::contiguous(DType::F32, shape);
     for [inputs, outputs, side, kernel, stride, groups] in LAYERS {
@@ -112,30 +113,20 @@ fn benches(c: &mut Criterion) {
         let w = f32s([outputs, inputs / groups, kernel, kernel]);
         let y = f32s([BATCH, outputs, made, made]);
         let label = |what| format!("{inputs}-{outputs} {side} {kernel} {stride} {groups} {what}");
-        time(c, &pool, &label("y"), &conv, &[x.clone(), w.clone()]);
-        time(c, &pool, &label("dx"), &to_x, &[y.clone(), w]);
-        time(c, &pool, &label("dw"), &to_weight, &[x, y]);
+        time(rounds, &pool, &label("y"), &conv, &[x.clone(), w.clone()]);
+        time(rounds, &pool, &label("dx"), &to_x, &[y.clone(), w]);
+        time(rounds, &pool, &label("dw"), &to_weight, &[x, y]);
     }
     let x = f32s([BATCH, 64, 112, 112]);
     let norm = BatchNorm {
         eps: 1e-5,
         affine: false,
     };
-    time(c, &pool, "batch norm", &norm, std::slice::from_ref(&x));
+    time(rounds, &pool, "batch norm", &norm, std::slice::from_ref(&x));
     let windows = Windows::Fixed(PoolSettings {
         stride: [2; 2],
         padding: [1; 2],
         ..PoolSettings::new([3; 2])
     });
-    time(c, &pool, "max pool", &MaxPool2d { windows }, &[x]);
+    time(rounds, &pool, "max pool", &MaxPool2d { windows }, &[x]);
 }
-
-criterion_group! {
-    name = all;
-    config = Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(200))
-        .measurement_time(Duration::from_millis(600));
-    targets = benches
-}
-criterion_main!(all);

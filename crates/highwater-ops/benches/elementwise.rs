@@ -3,23 +3,25 @@
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
+mod rounds;
 mod timed;
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Spec};
 use highwater_ops::{
     AdamW, Add, Cast, CrossEntropy, Draws, Dropout, Embedding, Exp, Formats, Gelu, GeluApproximate,
     LayerNorm, Master, Moments, Mul, Pool, Reduction, Relu, RmsNorm, Rotary, Softmax, Sum, Swiglu,
     Tanh,
 };
+use rounds::Rounds;
 use timed::{ROWS, Timed, WIDTH, backward, both, copy, time};
 
-fn kernels(c: &mut Criterion) {
+fn main() {
+    let rounds = &Rounds::asked_for();
     let pool = Pool::new(2).expect("threads");
     let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
     let (x, row) = (f32s(&[ROWS, WIDTH]), f32s(&[WIDTH]));
     let scores = f32s(&[ROWS * WIDTH / 1024, 1024]);
-    copy(c, &pool);
+    copy(rounds, &pool);
     let gelu = Gelu {
         approximate: GeluApproximate::Tanh,
     };
@@ -43,39 +45,45 @@ fn kernels(c: &mut Criterion) {
         keepdim: false,
     };
     let one = std::slice::from_ref(&x);
-    time(c, &pool, "relu", &Relu, one);
-    time(c, &pool, "exp", &Exp, one);
-    time(c, &pool, "tanh", &Tanh, one);
-    time(c, &pool, "gelu_tanh", &gelu, one);
-    time(c, &pool, "gelu_erf", &Gelu::default(), one);
+    time(rounds, &pool, "relu", &Relu, one);
+    time(rounds, &pool, "exp", &Exp, one);
+    time(rounds, &pool, "tanh", &Tanh, one);
+    time(rounds, &pool, "gelu_tanh", &gelu, one);
+    time(rounds, &pool, "gelu_erf", &Gelu::default(), one);
     let (op, inputs) = backward(&gelu, one);
-    time(c, &pool, "gelu_tanh backward", &*op, &inputs);
-    time(c, &pool, "add", &Add, &[x.clone(), x.clone()]);
-    time(c, &pool, "add bias", &Add, &[x.clone(), row.clone()]);
-    time(c, &pool, "mul transposed", &Mul, &[x.clone(), transposed]);
-    time(c, &pool, "layer_norm", &norm, &norm_inputs);
-    let (op, inputs) = backward(&norm, &norm_inputs);
-    time(c, &pool, "layer_norm backward", &*op, &inputs);
+    time(rounds, &pool, "gelu_tanh backward", &*op, &inputs);
+    time(rounds, &pool, "add", &Add, &[x.clone(), x.clone()]);
+    time(rounds, &pool, "add bias", &Add, &[x.clone(), row.clone()]);
     time(
-        c,
+        rounds,
+        &pool,
+        "mul transposed",
+        &Mul,
+        &[x.clone(), transposed],
+    );
+    time(rounds, &pool, "layer_norm", &norm, &norm_inputs);
+    let (op, inputs) = backward(&norm, &norm_inputs);
+    time(rounds, &pool, "layer_norm backward", &*op, &inputs);
+    time(
+        rounds,
         &pool,
         "softmax",
         &Softmax { dim: 1 },
         std::slice::from_ref(&scores),
     );
     let (op, inputs) = backward(&Softmax { dim: 1 }, &[scores]);
-    time(c, &pool, "softmax backward", &*op, &inputs);
-    time(c, &pool, "dropout", &dropout, one);
-    time(c, &pool, "sum rows", &sum(1), one);
-    time(c, &pool, "sum columns", &sum(0), one);
-    time(c, &pool, "cast to bf16", &bf16, one);
-    language_model(c, &pool, &x);
-    updates(c, &pool, &x);
+    time(rounds, &pool, "softmax backward", &*op, &inputs);
+    time(rounds, &pool, "dropout", &dropout, one);
+    time(rounds, &pool, "sum rows", &sum(1), one);
+    time(rounds, &pool, "sum columns", &sum(0), one);
+    time(rounds, &pool, "cast to bf16", &bf16, one);
+    language_model(rounds, &pool, &x);
+    updates(rounds, &pool, &x);
 }
 
 /// What language models run besides products, with the gradients.
-fn language_model(c: &mut Criterion, pool: &Pool, x: &Spec) {
-    let mut both = |label: &str, op: &dyn Timed, inputs: &[Spec]| both(c, pool, label, op, inputs);
+fn language_model(rounds: &Rounds, pool: &Pool, x: &Spec) {
+    let both = |label: &str, op: &dyn Timed, inputs: &[Spec]| both(rounds, pool, label, op, inputs);
     let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
     both(
         "rms_norm",
@@ -104,7 +112,7 @@ fn language_model(c: &mut Criterion, pool: &Pool, x: &Spec) {
 }
 
 /// AdamW with parameters and moments in all formats.
-fn updates(c: &mut Criterion, pool: &Pool, x: &Spec) {
+fn updates(rounds: &Rounds, pool: &Pool, x: &Spec) {
     let stochastic = Master::Stochastic(Draws::default());
     for (label, dtype, master) in [
         ("f32", DType::F32, Master::None),
@@ -143,14 +151,7 @@ fn updates(c: &mut Criterion, pool: &Pool, x: &Spec) {
                     .map(|cell| Spec::contiguous(cell.dtype, cell.shape)),
             );
             inputs.push(own);
-            time(c, pool, &label, &op, &inputs);
+            time(rounds, pool, &label, &op, &inputs);
         }
     }
 }
-
-criterion_group! {
-    name = benches;
-    config = timed::config();
-    targets = kernels
-}
-criterion_main!(benches);

@@ -1,14 +1,13 @@
 //! Matrix products at GPT-2's shapes: 2048 tokens of width 768, and its loss in chunks of 256.
-//!
-//! Criterion's "elements" are floating-point operations, so that Gelem/s reads as GFLOP/s.
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+mod rounds;
+
 use half::bf16;
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{Args, Device, Kernels, Linear, LinearCrossEntropy, MatMul, Pool, View};
-use std::time::Duration;
+use rounds::Rounds;
 
 /// A node with its memory.
 struct Job {
@@ -101,6 +100,11 @@ fn jobs(dtype: DType) -> Vec<(String, Job)> {
         let dw = Job::new(MatMul { transpose_output }, dw);
         jobs.push((format!("dw {n}x{k}x2048"), dw));
     }
+    // One token of a decoder that generates.
+    for (n, k) in [(2304, 768), (4096, 4096), (50_257, 768)] {
+        let one = Job::new(MatMul::default(), vec![dense([1, k]), flipped([k, n])]);
+        jobs.push((format!("y 1x{n}x{k}"), one));
+    }
     let (classes, width, rows) = (50_257, 768, 256);
     let plain = MatMul::default();
     let logits = Job::new(plain, vec![dense([rows, width]), flipped([width, classes])]);
@@ -124,29 +128,16 @@ fn jobs(dtype: DType) -> Vec<(String, Job)> {
     jobs
 }
 
-fn products(criterion: &mut Criterion) {
-    for (name, dtype) in [("gemm f32", DType::F32), ("gemm bf16", DType::BF16)] {
-        products_of(criterion, name, dtype);
-    }
-}
-
-fn products_of(criterion: &mut Criterion, name: &str, dtype: DType) {
-    let kernels = Kernels::builtin();
-    let mut group = criterion.benchmark_group(name);
-    group.sample_size(10);
-    group.warm_up_time(Duration::from_millis(100));
-    group.measurement_time(Duration::from_millis(500));
-    for (name, mut job) in jobs(dtype) {
-        group.throughput(Throughput::Elements(job.flops()));
-        for threads in [1, 2] {
-            let pool = Pool::new(threads).expect("threads");
-            group.bench_function(BenchmarkId::new(&name, threads), |bencher| {
-                bencher.iter(|| job.run(&kernels, &pool));
-            });
+fn main() {
+    let (rounds, kernels) = (Rounds::asked_for(), Kernels::builtin());
+    for dtype in [DType::F32, DType::BF16] {
+        for (name, mut job) in jobs(dtype) {
+            let flops = (job.flops(), "GFLOP/s");
+            for threads in [1, 2] {
+                let pool = Pool::new(threads).expect("threads");
+                let label = format!("gemm {dtype} {name}, {threads}");
+                rounds.time(&label, flops, || job.run(&kernels, &pool));
+            }
         }
     }
-    group.finish();
 }
-
-criterion_group!(benches, products);
-criterion_main!(benches);

@@ -3,27 +3,29 @@
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
+mod rounds;
 mod timed;
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Spec};
 use highwater_ops::{
     Abs, Cat, Clamp, CumSum, Div, Elu, Extremum, ExtremumAt, Flip, Gather, Greater, Huber, Log,
     LogSoftmax, LogSumExp, Maximum, Norm, Pool, PowScalar, Prod, Rsqrt, ScatterAdd, Sigmoid, Sin,
     Softplus, Sort, Sqrt, Square, TopK, Triangle, Var, Where,
 };
+use rounds::Rounds;
 use timed::{ROWS, Timed, WIDTH, both, copy, time};
 
-fn kernels(c: &mut Criterion) {
+fn main() {
+    let rounds = &Rounds::asked_for();
     let pool = Pool::new(2).expect("threads");
     let x = Spec::contiguous(DType::F32, [ROWS, WIDTH]);
-    copy(c, &pool);
-    elements(c, &pool, &x);
-    lines(c, &pool, &x);
-    moves(c, &pool, &x);
+    copy(rounds, &pool);
+    elements(rounds, &pool, &x);
+    lines(rounds, &pool, &x);
+    moves(rounds, &pool, &x);
 }
 
-fn elements(c: &mut Criterion, pool: &Pool, x: &Spec) {
+fn elements(rounds: &Rounds, pool: &Pool, x: &Spec) {
     let one = std::slice::from_ref(x);
     let two = [x.clone(), x.clone()];
     let clamp = Clamp {
@@ -51,17 +53,17 @@ fn elements(c: &mut Criterion, pool: &Pool, x: &Spec) {
         ("huber", &Huber { delta: 1.0 }),
         ("pow 1.5", &PowScalar { exponent: 1.5 }),
     ] {
-        both(c, pool, label, op, one);
+        both(rounds, pool, label, op, one);
     }
-    both(c, pool, "div", &Div, &two);
-    both(c, pool, "maximum", &Maximum, &two);
-    time(c, pool, "greater", &Greater, &two);
+    both(rounds, pool, "div", &Div, &two);
+    both(rounds, pool, "maximum", &Maximum, &two);
+    time(rounds, pool, "greater", &Greater, &two);
     let mask = Spec::contiguous(DType::Bool, x.shape().clone());
-    both(c, pool, "where", &Where, &[mask, x.clone(), x.clone()]);
+    both(rounds, pool, "where", &Where, &[mask, x.clone(), x.clone()]);
 }
 
 /// What is computed along lines: along rows, and across them.
-fn lines(c: &mut Criterion, pool: &Pool, x: &Spec) {
+fn lines(rounds: &Rounds, pool: &Pool, x: &Spec) {
     let one = std::slice::from_ref(x);
     for (dim, along) in [(1, "of rows"), (0, "of columns")] {
         let (dims, keepdim) = (vec![dim], false);
@@ -85,8 +87,8 @@ fn lines(c: &mut Criterion, pool: &Pool, x: &Spec) {
             dims: dims.clone(),
             keepdim,
         };
-        let mut both = |label: &str, op: &dyn Timed| {
-            both(c, pool, &format!("{label} {along}"), op, one);
+        let both = |label: &str, op: &dyn Timed| {
+            both(rounds, pool, &format!("{label} {along}"), op, one);
         };
         both("var", &var);
         both("norm", &norm);
@@ -105,43 +107,49 @@ fn lines(c: &mut Criterion, pool: &Pool, x: &Spec) {
             dims: dims.clone(),
             keepdim,
         };
-        time(c, pool, &format!("argmax {along}"), &at, one);
+        time(rounds, pool, &format!("argmax {along}"), &at, one);
         let prod = Prod { dims, keepdim };
-        time(c, pool, &format!("prod {along}"), &prod, one);
+        time(rounds, pool, &format!("prod {along}"), &prod, one);
     }
     let (dim, descending) = (1, false);
-    time(c, pool, "sort of rows", &Sort { dim, descending }, one);
+    time(rounds, pool, "sort of rows", &Sort { dim, descending }, one);
     let (k, largest) = (8, true);
-    time(c, pool, "topk 8 of rows", &TopK { k, dim, largest }, one);
+    time(
+        rounds,
+        pool,
+        "topk 8 of rows",
+        &TopK { k, dim, largest },
+        one,
+    );
 }
 
 /// What moves elements about.
-fn moves(c: &mut Criterion, pool: &Pool, x: &Spec) {
+fn moves(rounds: &Rounds, pool: &Pool, x: &Spec) {
     let one = std::slice::from_ref(x);
     let transposed = Spec {
         dtype: DType::F32,
         layout: Layout::strided([ROWS, WIDTH], &[1, ROWS], 0),
     };
     time(
-        c,
+        rounds,
         pool,
         "copy of a transposed tensor",
         &highwater_ops::Copy,
         &[transposed],
     );
     time(
-        c,
+        rounds,
         pool,
         "cat of rows",
         &Cat { dim: 1 },
         &[x.clone(), x.clone()],
     );
-    time(c, pool, "flip", &Flip { dims: vec![1] }, one);
+    time(rounds, pool, "flip", &Flip { dims: vec![1] }, one);
     let triangle = Triangle {
         upper: false,
         diagonal: 0,
     };
-    time(c, pool, "tril", &triangle, one);
+    time(rounds, pool, "tril", &triangle, one);
     // Rows of 1024, as indices are below that.
     let rows = ROWS * WIDTH / 1024;
     let (x, at) = (
@@ -149,18 +157,11 @@ fn moves(c: &mut Criterion, pool: &Pool, x: &Spec) {
         Spec::contiguous(DType::I64, [rows, 1024]),
     );
     let inputs = [x, at];
-    time(c, pool, "gather in rows", &Gather { dim: 1 }, &inputs);
+    time(rounds, pool, "gather in rows", &Gather { dim: 1 }, &inputs);
     let scatter = ScatterAdd {
         dim: 1,
         extent: 1024,
         accumulate: false,
     };
-    time(c, pool, "scatter_add in rows", &scatter, &inputs);
+    time(rounds, pool, "scatter_add in rows", &scatter, &inputs);
 }
-
-criterion_group! {
-    name = benches;
-    config = timed::config();
-    targets = kernels
-}
-criterion_main!(benches);

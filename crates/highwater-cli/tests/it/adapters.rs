@@ -2,9 +2,9 @@
 //! files, and a model of both.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use crate::program::command;
 use crate::started::highwater;
 use highwater::Engine;
 use highwater_models::{Decoder, DecoderConfig, save};
@@ -70,9 +70,8 @@ fn a_merge_that_is_stopped_leaves_nothing() {
     std::fs::create_dir(&out).expect("a folder");
     for signal in [Signal::TERM, Signal::INT] {
         let begin = || {
-            let mut merge = Command::new(env!("CARGO_BIN_EXE_highwater"));
-            let merge = merge.args(["merge", "run", "--out", "out/model"]);
-            merge.current_dir(dir).spawn().expect("a process")
+            let mut merge = command(dir, ["merge", "run", "--out", "out/model"]);
+            merge.spawn().expect("a process")
         };
         let mut child = begin();
         while hidden(&out).is_empty() {

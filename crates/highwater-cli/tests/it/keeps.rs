@@ -2,7 +2,7 @@
 //! silence, and what is newest is used.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use highwater::Engine;
@@ -10,8 +10,7 @@ use highwater_models::{Decoder, DecoderConfig, save};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::cache;
-use crate::program::{end, highwater as spawn, news};
+use crate::program::{self, end, highwater as spawn, news};
 use crate::started::{highwater, words};
 
 const MODEL: &str = r#"{"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
@@ -237,16 +236,9 @@ fn results_that_cannot_be_written_are_a_failure() {
         "train --help",
         "--version",
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        let command = || program::command(dir, line.split_whitespace());
         let full = std::fs::File::create("/dev/full").unwrap();
-        let command = command
-            .env("XDG_CACHE_HOME", cache::home())
-            .current_dir(dir);
-        let output = command
-            .args(line.split_whitespace())
-            .stdout(full)
-            .output()
-            .unwrap();
+        let output = command().stdout(full).output().unwrap();
         let news = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(4), "{line}\n{news}");
         assert!(
@@ -254,13 +246,8 @@ fn results_that_cannot_be_written_are_a_failure() {
             "{line}\n{news}"
         );
         // Who reads no further has what was wanted.
-        let mut child = Command::new(env!("CARGO_BIN_EXE_highwater"));
-        let child = child.env("XDG_CACHE_HOME", cache::home()).current_dir(dir);
-        let child = child
-            .args(line.split_whitespace())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = child.spawn().unwrap();
+        let (results, news) = (Stdio::piped(), Stdio::null());
+        let mut child = command().stdout(results).stderr(news).spawn().unwrap();
         drop(child.stdout.take());
         let code = end(child);
         let again = line.starts_with("init") || line.starts_with("man --out");

@@ -3,11 +3,12 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use crate::byte_tokenizer;
+use crate::program::command;
 use crate::started::highwater;
-use crate::{byte_tokenizer, cache};
 
 const TOKENS: usize = 300_000;
 const MIB: u64 = 1 << 20;
@@ -56,10 +57,7 @@ fn chat(dir: &Path, memory: u64) -> Result<u64, String> {
         "chat run --chat-template chatml --tokens 2 --temperature 0 --threads 1 --memory {memory}MiB"
     );
     std::fs::write(dir.join("asked"), "hi\n").unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_highwater"))
-        .env("XDG_CACHE_HOME", cache::home())
-        .current_dir(dir)
-        .args(line.split_whitespace())
+    let mut child = command(dir, line.split_whitespace())
         .stdin(std::fs::File::open(dir.join("asked")).unwrap())
         .stdout(Stdio::null())
         .stderr(std::fs::File::create(dir.join("said")).unwrap())

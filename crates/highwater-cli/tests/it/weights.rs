@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use highwater::{Engine, Module};
 use highwater_models::{Decoder, DecoderConfig, save};
 use serde_json::{Value, json};
 
-use crate::cache;
+use crate::program::command;
 use crate::started::highwater;
 
 fn config() -> Value {
@@ -85,12 +84,10 @@ fn numbers_that_are_not_finite_are_named_by_every_command() {
         let news = fails(dir, &format!("export ./{name} --out {name}.gguf"), 4);
         assert!(news.contains(NORM), "{news}");
     }
-    let chat = Command::cargo_bin("highwater")
-        .unwrap()
-        .current_dir(dir)
-        .env("XDG_CACHE_HOME", cache::home())
-        .args("chat --model ./nan --chat-template chatml".split(' '))
-        .write_stdin("hello\n")
+    std::fs::write(dir.join("asked"), "hello\n").unwrap();
+    let line = "chat --model ./nan --chat-template chatml";
+    let chat = command(dir, line.split_whitespace())
+        .stdin(std::fs::File::open(dir.join("asked")).unwrap())
         .output()
         .unwrap();
     let news = String::from_utf8(chat.stderr).unwrap();

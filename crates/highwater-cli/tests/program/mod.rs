@@ -11,11 +11,19 @@ use crate::cache;
 /// More than any run of these tests takes on a slow machine.
 const LIMIT: Duration = Duration::from_mins(3);
 
+/// The program in a folder, not started yet.
+pub(crate) fn command<'a>(dir: &Path, words: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    command
+        .current_dir(dir)
+        .env("XDG_CACHE_HOME", cache::home());
+    command.args(words);
+    command
+}
+
 /// The program in a folder. What it says goes to the file `news` there.
 pub(crate) fn highwater(dir: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    command.env("XDG_CACHE_HOME", cache::home());
-    command.current_dir(dir).args(line.split_whitespace());
+    let mut command = command(dir, line.split_whitespace());
     let news = std::fs::File::create(dir.join("news")).unwrap();
     command.stdout(Stdio::null()).stderr(news);
     command

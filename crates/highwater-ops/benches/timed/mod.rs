@@ -1,16 +1,13 @@
 //! What benches of memory-bound kernels share: a kernel or a copy, timed on large tensors.
 
-use criterion::{Criterion, Throughput};
+use crate::rounds::Rounds;
 use highwater_graph::{DType, Op, Spec};
 use highwater_ops::{Args, Kernels, Pool, View, philox};
 use std::hint::black_box;
-use std::time::Duration;
 
 /// 100 MB in `F32`: more than caches hold.
 pub(crate) const ROWS: usize = 32768;
 pub(crate) const WIDTH: usize = 768;
-/// What all of a bench's figures are under.
-const GROUP: &str = env!("CARGO_CRATE_NAME");
 /// Rows of the smallest table that indices point into.
 const SMALLEST_TABLE: i64 = 1024;
 
@@ -35,7 +32,7 @@ fn views<'a>(
 }
 
 /// Times one kernel.
-pub(crate) fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec]) {
+pub(crate) fn time(rounds: &Rounds, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec]) {
     let outputs = op.infer(inputs).expect("fitting inputs");
     let kernels = Kernels::builtin();
     let kernel = kernels.on_cpu(op, inputs, &outputs).expect("a kernel");
@@ -71,23 +68,19 @@ pub(crate) fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inp
     }
     let scratch_bytes = kernel.scratch_bytes(op, inputs, &outputs, pool.threads());
     let mut scratch = storage(scratch_bytes);
-    let mut group = c.benchmark_group(GROUP);
-    group.throughput(Throughput::Bytes(cost.read_bytes + cost.written_bytes));
-    group.bench_function(label, |b| {
-        b.iter(|| {
-            let mut all = views(changed, cells, View::write);
-            all.extend(views(read, values, |bytes, spec| View::read(bytes, spec)));
-            let mut args = Args {
-                inputs: &mut all,
-                outputs: &mut views(&mut written, &outputs, View::write),
-                scratch: &mut bytemuck::cast_slice_mut(&mut scratch)[..scratch_bytes as usize],
-                pool,
-            };
-            // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
-            unsafe { kernel.launch(op, &mut args) }.expect("the kernel runs");
-        });
+    let moved = (cost.read_bytes + cost.written_bytes, "GB/s");
+    rounds.time(label, moved, || {
+        let mut all = views(changed, cells, View::write);
+        all.extend(views(read, values, |bytes, spec| View::read(bytes, spec)));
+        let mut args = Args {
+            inputs: &mut all,
+            outputs: &mut views(&mut written, &outputs, View::write),
+            scratch: &mut bytemuck::cast_slice_mut(&mut scratch)[..scratch_bytes as usize],
+            pool,
+        };
+        // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
+        unsafe { kernel.launch(op, &mut args) }.expect("the kernel runs");
     });
-    group.finish();
 }
 
 /// The operation that backward emits, with its inputs' specs.
@@ -150,34 +143,22 @@ impl<T: Op + Clone> Timed for T {
 }
 
 /// Times an operation and the last that its backward emits.
-pub(crate) fn both(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Timed, inputs: &[Spec]) {
-    time(c, pool, label, op.op(), inputs);
+pub(crate) fn both(rounds: &Rounds, pool: &Pool, label: &str, op: &dyn Timed, inputs: &[Spec]) {
+    time(rounds, pool, label, op.op(), inputs);
     let (op, inputs) = op.backward(inputs);
-    time(c, pool, &format!("{label} backward"), &*op, &inputs);
-}
-
-/// How long each is timed.
-pub(crate) fn config() -> Criterion {
-    Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(100))
-        .measurement_time(Duration::from_millis(400))
+    time(rounds, pool, &format!("{label} backward"), &*op, &inputs);
 }
 
 /// A copy of as much, to compare with.
-pub(crate) fn copy(c: &mut Criterion, pool: &Pool) {
+pub(crate) fn copy(rounds: &Rounds, pool: &Pool) {
     let (x, mut y) = (
         storage((ROWS * WIDTH * 4) as u64),
         storage((ROWS * WIDTH * 4) as u64),
     );
-    let mut group = c.benchmark_group(GROUP);
-    group.throughput(Throughput::Bytes((ROWS * WIDTH * 8) as u64));
-    group.bench_function("copy", |b| {
-        b.iter(|| {
-            pool.for_each_chunk(&mut y, 2048, |i, y| {
-                y.copy_from_slice(&black_box(&x)[i * 2048..][..y.len()]);
-            });
+    let moved = ((ROWS * WIDTH * 8) as u64, "GB/s");
+    rounds.time("copy", moved, || {
+        pool.for_each_chunk(&mut y, 2048, |i, y| {
+            y.copy_from_slice(&black_box(&x)[i * 2048..][..y.len()]);
         });
     });
-    group.finish();
 }
