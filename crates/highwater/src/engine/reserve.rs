@@ -123,31 +123,28 @@ impl Engine {
         let host = self.0.tiers.host.as_ref();
         let host = host.map_or(0, |host| host.mapped_bytes());
         let reserved = state.memory.reserved.bytes();
-        if usage.resident > reserved + self.0.store.mapped_bytes() + host
-            && self.trimmed_reserve() > reserved
+        if usage.resident <= reserved + self.0.store.mapped_bytes() + host
+            || self.outgrown(state, 0).is_none()
         {
-            state.planning.cache.forget_families(0);
-            if self.trimmed_reserve() > reserved {
-                self.raise_reserve(state, MARGIN_BYTES);
-            }
+            return;
+        }
+        state.planning.cache.forget_families(0);
+        if let Some(needed) = self.outgrown(state, 0) {
+            self.set_measured(state, needed + MARGIN_BYTES);
         }
     }
 
-    /// What the process uses next to its arenas when the heap has given back what it only kept.
-    fn trimmed_reserve(&self) -> u64 {
+    /// What the process uses next to its arenas, with `margin` bytes, where that is more than the reserve. No plan has
+    /// to make room for what the heap only keeps: that goes first.
+    fn outgrown(&self, state: &State, margin: u64) -> Option<u64> {
         highwater_memory::heap::release_unused();
-        self.measure_reserve()
+        let needed = self.measure_reserve() + margin;
+        (needed > state.memory.reserved.bytes()).then_some(needed)
     }
 
-    /// Raises the reserve to what the process uses and `margin` bytes, if that is more. Returns whether it is.
-    fn raise_reserve(&self, state: &mut State, margin: u64) -> bool {
-        let needed = self.trimmed_reserve() + margin;
-        let outgrown = needed > state.memory.reserved.bytes();
-        if outgrown {
-            state.memory.reserved.measured = needed;
-            self.apply_reserve(state);
-        }
-        outgrown
+    fn set_measured(&self, state: &mut State, bytes: u64) {
+        state.memory.reserved.measured = bytes;
+        self.apply_reserve(state);
     }
 
     /// A plan for which the process has memory left. One that was just made leaves plans and holes on the heap.
@@ -163,21 +160,22 @@ impl Engine {
         if !self.is_measured() || matches!(chosen.about, About::Told(_)) {
             return Ok(chosen);
         }
-        let before = state.memory.reserved.measured;
-        for families in [usize::MAX, 1] {
-            state.planning.cache.forget_families(families);
-            state.memory.reserved.measured = before;
-            if !self.raise_reserve(state, MARGIN_BYTES) {
-                self.apply_reserve(state);
-                return Ok(chosen);
-            }
+        if self.outgrown(state, MARGIN_BYTES).is_none() {
+            return Ok(chosen);
         }
+        state.planning.cache.forget_families(1);
+        let Some(needed) = self.outgrown(state, MARGIN_BYTES) else {
+            return Ok(chosen);
+        };
+        let before = state.memory.reserved.measured;
+        self.set_measured(state, needed);
         drop(chosen);
         choose(self, state).or_else(|_| {
             state.planning.cache.forget_families(0);
-            state.memory.reserved.measured = before;
-            self.raise_reserve(state, 0);
-            self.apply_reserve(state);
+            self.set_measured(state, before);
+            if let Some(needed) = self.outgrown(state, 0) {
+                self.set_measured(state, needed);
+            }
             let chosen = choose(self, state);
             state.planning.cache.forget_families(0);
             chosen

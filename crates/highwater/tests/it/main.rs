@@ -42,6 +42,10 @@ mod outgrown;
 mod ownership;
 mod places;
 mod pointwise;
+#[cfg(target_os = "linux")]
+#[expect(dead_code, reason = "other tests train its model")]
+#[path = "../process/mod.rs"]
+mod process;
 mod quantized;
 mod reads;
 mod reductions;

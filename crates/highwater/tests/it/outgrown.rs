@@ -1,5 +1,6 @@
 //! What planning leaves on the heap counts against the budget before a plan runs.
 
+use crate::process::high_water;
 use highwater::nn::{Linear, Module};
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
 use highwater::{DType, Engine, Tensor};
@@ -54,12 +55,4 @@ fn a_small_graph_after_large_ones() {
         step(32, 42 + more);
     }
     step(64, 0);
-}
-
-/// The most that the process has occupied, in bytes.
-fn high_water() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    kib.unwrap().parse::<u64>().unwrap() << 10
 }
