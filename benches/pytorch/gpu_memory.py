@@ -323,7 +323,7 @@ def run(args: argparse.Namespace, name: str, limit: float) -> dict[str, Any]:
     start = time.perf_counter()
     with log.open("w") as file:
         try:
-            # The tiny models only show that the script runs, on a machine as busy as it may be.
+            # Tiny models only show that the script runs, however busy the machine is.
             timeout = None if args.tiny else limit
             code = subprocess.run(words + ["--tiny"] * args.tiny, stdout=file, stderr=file, timeout=timeout).returncode
         except subprocess.TimeoutExpired:

@@ -96,7 +96,7 @@ settings! {
     }
 
     "Format of examples" {
-        /// What a field is called in the data, such as text=body or messages=dialogue. May be repeated
+        /// Read the field NAME from FIELD of the data, such as text=body or messages=dialogue. May be repeated
         map: Vec<(String, String)>, at("data.records.map"), value("NAME=FIELD"), example("{ text = \"body\" }"), task(TEXT),
             put(|settings, found| {
                 let map: std::collections::BTreeMap<String, String> = value(found)?;

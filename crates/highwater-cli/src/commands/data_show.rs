@@ -49,7 +49,7 @@ pub struct ShowArgs {
     #[arg(short, long, value_name = "N", default_value_t = 3)]
     pub n: usize,
 
-    /// Tokens per example: what is longer is cut
+    /// Tokens per example. Longer examples are cut
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub seq: usize,
 

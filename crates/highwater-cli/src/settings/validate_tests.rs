@@ -89,7 +89,7 @@ fn absurd_settings_are_named() {
             "{error}"
         );
     }
-    // What is computed is held to them too.
+    // Computed settings are checked too.
     let mut config = good;
     config.training.steps = u64::MAX;
     let error = config.validate(&model).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Runs on examples: conversations with a template, packed and shuffled, the same bits in any budget and wherever they
-//! are stopped; the tokens that the loss is computed on are shown; what is wrong is reported.
+//! Runs on examples: conversations with a template, packed and shuffled. The bits are the same in any budget and
+//! wherever a run is stopped. The tokens that the loss is computed on are shown, and mistakes are reported.
 
 use crate::outcome;
 use std::path::Path;
@@ -112,7 +112,7 @@ fn budgets_and_stops_change_no_bit() {
                 name("whole")
             ),
         );
-        assert!(news.contains("60 records:"), "{news}");
+        assert!(news.contains("60 examples:"), "{news}");
         let whole = outcome(&dir.join(name("whole")), STEPS);
         let tight = format!(
             "train {SETTINGS} {more} --memory 96MiB --out {}",
@@ -397,7 +397,7 @@ fn epochs_say_how_long_a_run_is() {
             dir.path(),
             &line(&format!("--epochs {epochs} {flags} --out r{epochs}")),
         );
-        assert!(news.contains(&format!("; {steps} steps are ")), "{news}");
+        assert!(news.contains(&format!("; {steps} steps (")), "{news}");
         let written = std::fs::read_to_string(dir.path().join(format!("r{epochs}/config.toml")));
         let written = written.expect("settings");
         assert!(written.contains(&format!("steps = {steps}\n")), "{written}");

@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use crate::cache;
+use crate::program::command;
 use crate::started::{highwater, words};
 
 /// A run of bytes.
@@ -19,14 +19,12 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn start(dir: &Path, line: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    command.env("XDG_CACHE_HOME", cache::home());
-    command.current_dir(dir).args(line.split_whitespace());
-    command
+    command(dir, line.split_whitespace())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command.spawn().unwrap()
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// What `chat` answers to some lines.
@@ -209,7 +207,7 @@ fn a_conversation_survives_what_people_type() {
         news.contains("not answered: a line of more than 1 MiB"),
         "{news}"
     );
-    assert!(news.contains("not UTF-8"), "{news}");
+    assert!(news.contains("not valid UTF-8"), "{news}");
     let (_, news) = chat(dir, &b"pages\n".repeat(40), "");
     let forgets = "its beginning is dropped from now on";
     assert_eq!(news.matches(forgets).count(), 1, "{news}");

@@ -426,7 +426,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         }
         let kind = ["dynamic", "quux", "mrope", "NTK"][f.draw(13, 4)];
         set(f, "rope_scaling", json!({"rope_type": kind, "factor": 2.0}));
-        refused(["rope_type", kind, "positions"])
+        refused(["rope_type", kind, "supported"])
     }),
     ("positions that lack a number", |f| {
         if f.is_gpt2() {
@@ -559,7 +559,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
             )
             .unwrap();
         });
-        refused([&first, "too"])
+        refused([&first, "also in"])
     }),
     // Damage.
     ("a file is cut", |f| {
@@ -607,7 +607,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
             let weights = dir.join("model.safetensors");
             std::fs::rename(weights, dir.join("pytorch_model.bin")).unwrap();
         });
-        refused(["pickled", "save_pretrained"])
+        refused(["pickle", "save_pretrained"])
     }),
     ("no weights", |f| {
         f.then(|dir| std::fs::remove_file(dir.join("model.safetensors")).unwrap());

@@ -279,7 +279,7 @@ fn a_file_that_changed_is_told_and_the_engine_goes_on_with_what_it_was() {
     assert!(matches!(error, Error::Disk { .. }), "{error}");
     let message = error.to_string();
     assert!(
-        message.contains("/weights: somebody wrote to it"),
+        message.contains("/weights: the file was changed"),
         "{message}"
     );
     assert!(message.contains("put the file back"), "{message}");

@@ -428,12 +428,12 @@ fn bounds_that_make_no_sense_together_are_refused() {
     refused(builder().device_memory(PLENTY).host_memory(0), "0 bytes");
     refused(
         builder().memory(PLENTY).host_memory(PLENTY),
-        "of host memory",
+        "host memory 64 MiB",
     );
     let (all, part) = (8 << 30, 6 << 30);
     refused(
         builder().memory(all).device_memory(part).host_memory(part),
-        "of device memory",
+        "device memory",
     );
     refused(
         builder().device_memory(PLENTY).host_rates(0.0, 1.0),

@@ -72,7 +72,7 @@ def cond_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> Varia
 
 
 def formatted(known: Any, self: Any, spec: VariableTracker, flags: int) -> None:
-    """What a translator has on top of its stack becomes a constant, where Dynamo would format the name of a symbol."""
+    """Makes the top of a translator's stack a constant, where Dynamo would format the name of a symbol."""
     if not spec.is_python_constant() or spec.as_python_constant():
         self.stack[-1] = specialize_symnode(self.stack[-1])
 

@@ -103,7 +103,7 @@ class Section:
         for storage in kernel.outputs:
             first = self.joint.storages[storage].first
             if storage in self.present and storage in self.joint.given_by_forward:
-                # The caller holds it: the run was for another output. Others are let go of before it.
+                # The caller holds it: the run was for another output. Others are freed before it.
                 continue
             if first is kernel.node:
                 self.hold(storage, first, made)

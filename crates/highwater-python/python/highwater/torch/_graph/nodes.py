@@ -48,7 +48,7 @@ def storage_of(node: fx.Node) -> int | None:
 
 
 def remake(view: fx.Node) -> None:
-    """Has a view's description follow from what the view is of now."""
+    """Describes a view anew, by the tensor that it now views."""
     args, kwargs = fx.map_arg((view.args, view.kwargs), lambda node: node.meta["val"])
     with tensors(view)[0].fake_mode:  # type: ignore[attr-defined]
         view.meta = {**view.meta, "val": view.target(*args, **kwargs)}  # type: ignore[operator]

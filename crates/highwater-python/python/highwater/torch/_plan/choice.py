@@ -16,7 +16,7 @@ class Choice:
 
     plan: Plan
     needed: int
-    """Bytes alive at most, beside what is given."""
+    """Most bytes alive at once, inputs not counted."""
 
     waits: dict[int, list[int]]
     """Before which instructions kernels wait for which evictions."""
