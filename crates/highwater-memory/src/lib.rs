@@ -10,6 +10,7 @@
 
 pub mod arena;
 pub mod cgroup;
+mod code;
 pub mod files;
 pub mod heap;
 pub mod places;

@@ -12,6 +12,8 @@ pub(crate) struct Mapping {
     pub(crate) name: String,
     /// The bytes of memory that it occupies.
     pub(crate) resident: u64,
+    /// Whether it may be run, and is as the file has it.
+    pub(crate) is_plain_code: bool,
 }
 
 /// Reads the text of `/proc/self/smaps`, one mapping at a time.
@@ -26,8 +28,13 @@ pub(crate) fn for_each_mapping(
             if let Some(done) = current.replace(mapping) {
                 each(&done);
             }
-        } else if let (Some(mapping), Some(rest)) = (&mut current, line.strip_prefix("Rss:")) {
-            mapping.resident = crate::process::parse_kilobytes(rest).unwrap_or(0);
+        } else if let Some(mapping) = &mut current {
+            let bytes = |rest| crate::process::parse_kilobytes(rest).unwrap_or(0);
+            if let Some(rest) = line.strip_prefix("Rss:") {
+                mapping.resident = bytes(rest);
+            } else if let Some(rest) = line.strip_prefix("Anonymous:") {
+                mapping.is_plain_code &= bytes(rest) == 0;
+            }
         }
     }
     if let Some(done) = current {
@@ -42,11 +49,13 @@ fn parse_header(line: &str) -> Option<Mapping> {
     let (from, to) = fields.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
     let addresses = address(from)?..address(to)?;
-    let name = fields.skip(4).collect::<Vec<_>>().join(" ");
+    let is_plain_code = fields.next()? == "r-xp";
+    let name = fields.skip(3).collect::<Vec<_>>().join(" ");
     Some(Mapping {
         addresses,
         name,
         resident: 0,
+        is_plain_code,
     })
 }
 
@@ -84,17 +93,30 @@ VmFlags: rd mr mw me
 7f0000000000-7f0000200000 rw-p 00000000 00:00 0
 Size:               2048 kB
 Rss:                 100 kB
+7f0000200000-7f0000300000 r-xp 00000000 fe:00 247030 /usr/bin/my cat
+Rss:                   4 kB
+Anonymous:             0 kB
+7f0000300000-7f0000400000 r-xp 00000000 fe:00 247030 /usr/bin/my cat
+Rss:                   4 kB
+Anonymous:             4 kB
 ";
 
     #[test]
     fn mappings_are_read_with_their_names() {
         let mut found = Vec::new();
         for_each_mapping(SMAPS.as_bytes(), |mapping| found.push(mapping.clone())).unwrap();
-        let [cat, anonymous] = &found[..] else {
+        let [cat, anonymous, code, changed] = &found[..] else {
             panic!("{found:?}")
         };
         assert_eq!((cat.name.as_str(), cat.resident), ("/usr/bin/my cat", 8192));
         assert_eq!(cat.addresses, 0x5567_2176_a000..0x5567_2176_c000);
         assert_eq!((anonymous.name.as_str(), anonymous.resident), ("", 102_400));
+        assert_eq!(code.name, cat.name);
+        assert!(code.is_plain_code);
+        assert!(
+            ![cat, anonymous, changed]
+                .iter()
+                .any(|other| other.is_plain_code)
+        );
     }
 }

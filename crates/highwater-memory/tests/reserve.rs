@@ -33,4 +33,29 @@ fn an_arena_does_not_count() {
         everything >= after.total() + SIZE - (4 << 20),
         "{everything}"
     );
+
+    touch_code();
+    let whole = Reserve::measure(&[&arena]).unwrap();
+    let settled = Reserve::measure_settled(&[&arena]).unwrap();
+    let now = Reserve::measure(&[&arena]).unwrap();
+    assert!(settled.code < whole.code, "{whole:?} {settled:?}");
+    assert!(now.code < whole.code, "{whole:?} {now:?}");
+}
+
+/// Reads each page of the program's own file that is mapped.
+#[expect(unsafe_code, reason = "pages are reached by address")]
+fn touch_code() {
+    let program = std::env::current_exe().unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    for line in maps
+        .lines()
+        .filter(|line| line.ends_with(program.to_str().unwrap()))
+    {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        for page in (address(from)..address(to)).step_by(4096) {
+            // SAFETY: mapped, and readable as all of a program's file is.
+            unsafe { std::ptr::with_exposed_provenance::<u8>(page).read_volatile() };
+        }
+    }
 }

@@ -6,6 +6,7 @@ use crate::engine::choose::Chosen;
 use crate::engine::state::State;
 use crate::problem::plan_cache::About;
 use highwater_memory::{Arena, Reserve};
+use std::io;
 
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
@@ -75,12 +76,20 @@ impl Engine {
 
     /// What a new engine reserves.
     pub(crate) fn first_reserve(&self) -> u64 {
-        self.measure_reserve().max(LEAST_BYTES) + HEADROOM_BYTES
+        let measured = self.measured_above(LEAST_BYTES, 0);
+        measured.unwrap_or(LEAST_BYTES) + HEADROOM_BYTES
+    }
+
+    /// Measured bytes of the process outside the arenas with `margin` bytes, where they are more than `bytes`, also
+    /// without code that only its start ran.
+    fn measured_above(&self, bytes: u64, margin: u64) -> Option<u64> {
+        let measured =
+            |measure| Some(self.measure_reserve(measure) + margin).filter(|&it| it > bytes);
+        measured(Reserve::measure).and_then(|_| measured(Reserve::measure_settled))
     }
 
     /// Measured bytes of the process outside the arenas; 0 where the system does not tell.
-    pub(crate) fn measure_reserve(&self) -> u64 {
-        let measure = |arenas: &[&Arena]| Reserve::measure(arenas);
+    fn measure_reserve(&self, measure: fn(&[&Arena]) -> io::Result<Reserve>) -> u64 {
         let reserve = self.0.store.with_arenas(|arenas| match &self.0.tiers.host {
             Some(host) => host.with_arena(|host| measure(&[arenas, &[host]].concat())),
             None => measure(arenas),
@@ -138,8 +147,7 @@ impl Engine {
     /// to make room for what the heap only keeps: that goes first.
     fn outgrown(&self, state: &State, margin: u64) -> Option<u64> {
         highwater_memory::heap::release_unused();
-        let needed = self.measure_reserve() + margin;
-        (needed > state.memory.reserved.bytes()).then_some(needed)
+        self.measured_above(state.memory.reserved.bytes(), margin)
     }
 
     fn set_measured(&self, state: &mut State, bytes: u64) {
