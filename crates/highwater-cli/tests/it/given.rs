@@ -59,3 +59,38 @@ fn what_is_no_regular_file_is_called_what_it_is() {
     let (code, _, news) = highwater(dir, "plan --data pipe.txt --threads 2");
     assert!(code == 0 && news.contains("it is a pipe"), "{news}");
 }
+
+#[test]
+fn what_is_written_through_a_link_leaves_the_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    fs::create_dir_all(dir.join("real")).unwrap();
+    symlink("real/settings.toml", dir.join("link.toml")).unwrap();
+    fs::write(dir.join("real/settings.toml"), "[training]\nbatch = 2\n").unwrap();
+    let (code, _, news) = highwater(dir, "init --out link.toml --force --threads 2");
+    assert_eq!(code, 0, "{news}");
+    assert!(dir.join("link.toml").is_symlink());
+    let text = fs::read_to_string(dir.join("real/settings.toml")).unwrap();
+    assert!(text.contains("version = 2"), "{text}");
+    fs::create_dir(dir.join("pages")).unwrap();
+    symlink("../real/page", dir.join("pages/highwater.1")).unwrap();
+    let (code, _, news) = highwater(dir, "man --out pages");
+    assert_eq!(code, 0, "{news}");
+    assert!(dir.join("pages/highwater.1").is_symlink());
+    let page = fs::read_to_string(dir.join("real/page")).unwrap();
+    assert!(page.contains(".TH"), "{page}");
+    let left = fs::read_dir(dir.join("real")).unwrap().count();
+    assert_eq!(left, 2);
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_named_as_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let news = refused(dir, "init --out none/settings.toml --threads 2", 4);
+    assert!(
+        news.contains("cannot create none/settings.toml: No such file"),
+        "{news}"
+    );
+    assert!(!news.contains(".highwater-"), "{news}");
+}
