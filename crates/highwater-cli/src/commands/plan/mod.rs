@@ -73,7 +73,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         ));
     }
     machine::find_rates(&DiskFiles, &mut config.machine)?;
-    budget::warn_of_budget(&config);
+    budget::warn_of_budget(&mut config);
     let assumptions = Assumptions::measure(&DiskFiles, &config, &model)?;
     if let Err(failure) = model.check_data(&DiskFiles, &config) {
         output::news(&format!("note: {}", failure.message()));

@@ -154,7 +154,7 @@ fn dry_run(
     model: &Blueprint,
 ) -> Result<ExitCode, Failure> {
     machine::find_rates(&**files, &mut config.machine)?;
-    budget::warn_of_budget(&config);
+    budget::warn_of_budget(&mut config);
     let assumptions = Assumptions::measure(&**files, &config, model)?;
     let report = Report::new(&config, model, &assumptions, Duration::ZERO)?;
     budget::keep_to_planned(&mut config, &report.forecast);
