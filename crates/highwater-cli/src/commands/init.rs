@@ -82,7 +82,16 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     }
     machine::find_rates(&files, &mut config.machine)?;
     let before = portion(&config);
-    let forecast = fit(&files, &mut config, &model)?;
+    let fitted = fit(&files, &mut config, &model);
+    let forecast = fitted.map_err(|failure| {
+        let smallest = portion(&config);
+        if smallest == before {
+            return failure;
+        }
+        failure.hint(format!(
+            "this is the minimum for {smallest}, the smallest that `init` tries; {before} needs more"
+        ))
+    })?;
     let memory = config.machine.memory;
     let mut planned = vec![format!(
         "planned for {}: peak memory {} of {memory}, {:.3} s per step",
