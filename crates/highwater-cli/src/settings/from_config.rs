@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use highwater_memory::Files;
-use toml::Table as TomlTable;
 use toml::de::{DeTable, DeValue};
+use toml::{Table as TomlTable, Value};
 
 use crate::args::table::{Table, take};
 use crate::args::{Assignment, RunArgs, Settings, Subset};
@@ -168,7 +168,16 @@ impl Assignment {
             let why = "another model is another run".to_owned();
             return Err(failed(why).hint("use --model PRESET or --model FOLDER"));
         }
-        take(settings, &self.path, &self.value).map_err(|wrong| {
+        let taken = take(settings, &self.path, &self.value);
+        // A name may look like a number: data.path=2024.
+        let taken = taken.or_else(|wrong| match &self.bare {
+            Some(bare) if !wrong.is_twice => {
+                let again = take(settings, &self.path, &Value::String(bare.clone()));
+                again.map_err(|again| if again.is_twice { again } else { wrong })
+            }
+            _ => Err(wrong),
+        });
+        taken.map_err(|wrong| {
             failed(wrong.text).hint(if wrong.is_twice {
                 "set it once"
             } else {
@@ -180,14 +189,13 @@ impl Assignment {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::commands::{Cli, Command};
-    use crate::config::{Method, RunConfig};
-    use crate::error::Failure;
+    use crate::config::Method;
     use crate::settings::resolve;
     use clap::Parser;
-    use highwater_memory::Files;
     use highwater_memory::files::MemoryFiles;
-    use std::path::Path;
+    use std::str::FromStr;
 
     fn settings(files: &MemoryFiles, line: &str) -> Result<RunConfig, Failure> {
         let words = ["highwater", "train"].into_iter();
@@ -245,7 +253,23 @@ mod tests {
         drop(file);
         let found = settings(&files, "--config /some.toml --set training.batch=5").unwrap();
         assert_eq!((found.optimizer.lr, found.training.batch), (1e-3, 5));
+        // Names may look like numbers.
+        for name in ["2024", "1e3", "true", "nan", "2024-05-06"] {
+            for place in ["data.path", "data.records.chat_template", "output.sample"] {
+                let set = Assignment::from_str(&format!("{place}={name}")).unwrap();
+                let mut settings = Settings::default();
+                set.take(&mut settings).unwrap();
+                let found = match place {
+                    "data.path" => settings.data.unwrap().display().to_string(),
+                    "output.sample" => settings.sample.unwrap().concat(),
+                    _ => settings.chat_template.unwrap(),
+                };
+                assert_eq!(found, name, "{place}");
+            }
+        }
         for (line, told) in [
+            ("--data 2025 --set data.path=2024", "is set twice"),
+            ("--set optimizer.lr=true", "invalid type: boolean"),
             ("--set optimizer.lrr=1", "did you mean `lr`?"),
             ("--set optimizer.lr=fast", "optimizer.lr"),
             ("--lr 1e-3 --set optimizer.lr=2e-3", "optimizer.lr"),
