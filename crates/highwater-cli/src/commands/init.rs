@@ -63,12 +63,12 @@ pub struct InitArgs {
 pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     check_out(&files, args)?;
-    let settings = args.run.complete(&files)?;
+    let (settings, resolved) = args.run.resolved(&files, resolve::train)?;
     let Resolved {
         mut config,
         model,
         notes,
-    } = resolve::train(&files, &settings)?;
+    } = resolved;
     inputs::check_source(&files, &config)?;
     inputs::check_data(&files, &config)?;
     model.check_data(&files, &config)?;

@@ -30,15 +30,21 @@ pub enum SettingsError {
         problem: String,
     },
     /// A setting out of range.
-    #[error("`{setting}` is {value}; expected {expected}")]
+    #[error("{} is {value}; expected {expected}", named(place.as_deref(), setting))]
     Range {
         /// Its name, as a flag without the dashes.
         setting: &'static str,
+        /// Where the value was given, if that is known: a line of a file, say.
+        place: Option<String>,
         /// What was given.
         value: String,
         /// What would be accepted.
         expected: String,
     },
+}
+
+fn named(place: Option<&str>, setting: &str) -> String {
+    place.map_or_else(|| format!("--{setting}"), str::to_owned)
 }
 
 impl From<SettingsError> for Failure {

@@ -134,6 +134,15 @@ impl Failure {
         self
     }
 
+    /// Changes what went wrong, if that is an error of this type.
+    #[must_use]
+    pub(crate) fn change<E: Error + 'static>(mut self, change: impl FnOnce(&mut E)) -> Self {
+        if let Some(error) = self.error.downcast_mut() {
+            change(error);
+        }
+        self
+    }
+
     /// Says in which step it happened.
     #[must_use]
     pub fn at_step(mut self, step: u64) -> Self {

@@ -6,7 +6,7 @@ use highwater_memory::Files;
 use toml::de::{DeTable, DeValue};
 use toml::{Table as TomlTable, Value};
 
-use crate::args::table::{Table, take};
+use crate::args::table::{Setting, Table, take};
 use crate::args::{Assignment, RunArgs, Settings, Subset};
 use crate::config::{RunConfig, SettingsError, Task, seal};
 use crate::error::Failure;
@@ -37,9 +37,57 @@ impl<S: Subset> RunArgs<S> {
         }
         Ok(settings)
     }
+
+    /// Where the value of a setting was given; none for its flag.
+    pub(super) fn place_of(
+        &self,
+        files: &dyn Files,
+        setting: &Setting<Settings>,
+    ) -> Option<String> {
+        if setting.is_given(&self.flags) {
+            return None;
+        }
+        let is_it = |it: &&Assignment| it.path == setting.path || Some(&*it.path) == setting.also;
+        match self.set.iter().find(is_it) {
+            Some(found) => Some(format!("--set {}", found.path)),
+            None => place_in_file(files, self.config.as_deref()?, setting),
+        }
+    }
+}
+
+/// Has an error about the range of a setting say where the value was given.
+pub(super) fn locate(
+    error: &mut SettingsError,
+    place_of: impl FnOnce(&Setting<Settings>) -> Option<String>,
+) {
+    if let SettingsError::Range { setting, place, .. } = error {
+        let mut all = Settings::table().iter();
+        *place = all.find(|it| it.flag == *setting).and_then(place_of);
+    }
+}
+
+/// Where a setting stands in a file.
+fn place_in_file(files: &dyn Files, path: &Path, setting: &Setting<Settings>) -> Option<String> {
+    let text = RunConfig::text(files, path).ok()?;
+    let names = [Some(setting.path), setting.also].into_iter().flatten();
+    let mut places = names.map(|name| (name, place(&text, name)));
+    let (name, place) = places.find(|(_, place)| !place.is_empty())?;
+    Some(format!("{}: {place}`{name}`", path.display()))
 }
 
 impl Filed {
+    /// Checks the settings in a run's file: people can have changed those of earlier releases.
+    ///
+    /// # Errors
+    /// As [`Filed::read`], and [`SettingsError::Range`] with the place in the file.
+    pub(super) fn check(files: &dyn Files, path: &Path) -> Result<(), SettingsError> {
+        let checked = Self::read(files, path)?.settings.check();
+        checked.map_err(|mut error| {
+            locate(&mut error, |setting| place_in_file(files, path, setting));
+            error
+        })
+    }
+
     /// Reads a `config.toml` to begin a run with, which people may have written or changed: any of the settings.
     pub(super) fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
         let failed = |problem: String| SettingsError::Toml {
@@ -203,7 +251,8 @@ mod tests {
         let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("not train")
         };
-        resolve::train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
+        let resolved = args.run.resolved(files, resolve::train);
+        resolved.map(|(_, resolved)| resolved.config)
     }
 
     #[test]
@@ -276,6 +325,39 @@ mod tests {
         ] {
             let refused = settings(&files, line).unwrap_err().to_string();
             assert!(refused.contains(told), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_said_where_it_was_given() {
+        let files = MemoryFiles::new();
+        let text = "[model]\nsource = \"gpt2-nano\"\n\n[training]\nseq = 1024\nbatch = 2\n[optimizer]\nlr = -1\n";
+        let mut file = files.create(Path::new("/some.toml")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        drop(file);
+        for (line, told) in [
+            ("--lr -1", "--lr is -1; expected a number above 0"),
+            (
+                "--set optimizer.lr=-2",
+                "--set optimizer.lr is -2; expected",
+            ),
+            (
+                "--config /some.toml --seq 16",
+                "/some.toml: line 8, column 1: `optimizer.lr` is -1; expected",
+            ),
+            // Of the model, and not of the table of settings.
+            (
+                "--config /some.toml --lr 1e-3",
+                "/some.toml: line 5, column 1: `training.seq` is 1024; expected 1 to 256",
+            ),
+            ("--seq 1024", "--seq is 1024; expected 1 to 256"),
+            ("--lr 1e400", "--lr is inf; expected"),
+        ] {
+            let refused = settings(&files, line).unwrap_err().to_string();
+            assert!(
+                refused.starts_with(&format!("error[HW1030]: {told}")),
+                "{line}: {refused}"
+            );
         }
     }
 

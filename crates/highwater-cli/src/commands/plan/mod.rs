@@ -57,11 +57,12 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
+    let (_, resolved) = args.run.resolved(&DiskFiles, resolve::run)?;
     let Resolved {
         mut config,
         model,
         notes,
-    } = resolve::run(&DiskFiles, &args.run.complete(&DiskFiles)?)?;
+    } = resolved;
     for note in &notes {
         output::news(note);
     }
