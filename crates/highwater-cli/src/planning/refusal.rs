@@ -9,7 +9,12 @@ use crate::error::{Code, Failure};
 
 /// Says that a step of a run does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
-    let hint = "`highwater plan` with the same flags shows the time per step under other budgets";
+    let command = match config.origin {
+        // A run that resumes: its settings are in its folder, and not in flags.
+        Some(_) => "`highwater plan --config FILE`, with the run's config.toml,",
+        None => "`highwater plan` with the same flags",
+    };
+    let hint = format!("{command} shows the time per step under other budgets");
     let machine = (&config.machine, config.has_tiers());
     does_not_fit(forecast, machine, smaller(config.task)).hint(hint)
 }

@@ -94,3 +94,39 @@ fn a_file_that_cannot_be_made_is_named_as_it_was_given() {
     );
     assert!(!news.contains(".highwater-"), "{news}");
 }
+
+/// What `train` and `init` are told of a step is said again to `plan`, with all that stands beside it.
+#[test]
+fn a_plan_takes_the_flags_of_the_command_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let flags = "--threads 2 --memory 20MiB --batch 8 --keep 2";
+    for (line, told) in [
+        (
+            "train X --out run --force --profile",
+            "note: ignored in a plan: --out, --force, --profile, --keep\n",
+        ),
+        (
+            "init X --out a.toml --all",
+            "note: ignored in a plan: --out, --all, --keep\n",
+        ),
+    ] {
+        let line = line.replace('X', flags);
+        let news = refused(dir, &line, 3);
+        assert!(
+            news.contains("`highwater plan` with the same flags"),
+            "{news}"
+        );
+        let (_, flags) = line.split_once(' ').unwrap();
+        let (code, results, news) = highwater(dir, &format!("plan {flags}"));
+        assert_eq!(code, 3, "{news}");
+        assert!(
+            news.contains(told) && results.contains("does not fit"),
+            "{news}{results}"
+        );
+    }
+    // The batch that does not fit is not the one that was asked for.
+    let news = refused(dir, &format!("init {flags}"), 3);
+    let told = "this is the minimum for a batch of 1 and sequences of 64, the smallest that `init` tries; a batch of 8";
+    assert!(news.contains(told), "{news}");
+}
