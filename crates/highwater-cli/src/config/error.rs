@@ -30,7 +30,7 @@ pub enum SettingsError {
         problem: String,
     },
     /// A setting out of range.
-    #[error("{} is {value}; expected {expected}", named(place.as_deref(), setting))]
+    #[error("{} is {}; expected {expected}", named(place.as_deref(), setting), short(value))]
     Range {
         /// Its name, as a flag without the dashes.
         setting: &'static str,
@@ -45,6 +45,14 @@ pub enum SettingsError {
 
 fn named(place: Option<&str>, setting: &str) -> String {
     place.map_or_else(|| format!("--{setting}"), str::to_owned)
+}
+
+/// A number of hundreds of digits as people write it.
+fn short(value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(number) if value.len() > 20 => format!("{number:e}"),
+        _ => value.to_owned(),
+    }
 }
 
 impl From<SettingsError> for Failure {

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 
 use serde_json::{Value, json};
 
-use super::source_lines::without_lines;
+use super::source_lines::{shortened, without_lines};
 
 /// The table of exit codes, for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -162,7 +162,11 @@ impl Failure {
         if self.code == Code::Internal {
             return message;
         }
-        without_lines(&message).0
+        shortened(&without_lines(&message).0)
+    }
+
+    fn shown_hints(&self) -> Vec<String> {
+        self.hints.iter().map(|hint| shortened(hint)).collect()
     }
 
     fn whole_message(&self) -> String {
@@ -187,7 +191,7 @@ impl Failure {
             "code": self.id,
             "exit_code": self.code(),
             "message": self.message(),
-            "hints": self.hints,
+            "hints": self.shown_hints(),
         }})
     }
 }
@@ -196,7 +200,7 @@ impl fmt::Display for Failure {
     /// `error[CODE]:` with what happened, its causes, and a `hint:` for each thing to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.id, self.message())?;
-        self.hints
+        self.shown_hints()
             .iter()
             .try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }

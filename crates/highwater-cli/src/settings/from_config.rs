@@ -11,6 +11,9 @@ use crate::args::{Assignment, RunArgs, Settings, Subset};
 use crate::config::{RunConfig, SettingsError, Task, seal};
 use crate::error::Failure;
 
+/// Above this, TOML has no integers.
+const MOST_INTEGER: f64 = i64::MAX as f64;
+
 /// What a file of settings says.
 pub(super) struct Filed {
     pub(super) settings: Settings,
@@ -96,7 +99,13 @@ impl Filed {
         };
         let text = RunConfig::text(files, path)?;
         let parsed = text.parse::<TomlTable>();
-        let mut table = parsed.map_err(|error| failed(error.to_string().trim_end().to_owned()))?;
+        let mut table = parsed.map_err(|error| {
+            failed(if text.trim_start().starts_with('{') {
+                "this is JSON; settings are TOML, as `highwater init` writes them".to_owned()
+            } else {
+                error.to_string().trim_end().to_owned()
+            })
+        })?;
         RunConfig::check_version(table.remove("version").as_ref()).map_err(failed)?;
         // What that run began with is no setting of another.
         table.remove("origin");
@@ -226,7 +235,12 @@ impl Assignment {
             _ => Err(wrong),
         });
         taken.map_err(|wrong| {
-            failed(wrong.text).hint(if wrong.is_twice {
+            let number = self.value.as_str().and_then(|text| text.parse().ok());
+            let why = match number.map(f64::abs) {
+                Some(MOST_INTEGER..) => format!("`{}`: the number is too large", self.path),
+                _ => wrong.text,
+            };
+            failed(why).hint(if wrong.is_twice {
                 "set it once"
             } else {
                 "`highwater init --all` writes a file that lists and explains all settings"
@@ -351,6 +365,7 @@ mod tests {
                 "/some.toml: line 5, column 1: `training.seq` is 1024; expected 1 to 256",
             ),
             ("--seq 1024", "--seq is 1024; expected 1 to 256"),
+            ("--lr 1e308", "--lr is 1e308; expected"),
             ("--lr 1e400", "--lr is inf; expected"),
         ] {
             let refused = settings(&files, line).unwrap_err().to_string();

@@ -95,6 +95,78 @@ fn a_file_that_cannot_be_made_is_named_as_it_was_given() {
     assert!(!news.contains(".highwater-"), "{news}");
 }
 
+#[test]
+fn what_is_far_too_long_is_not_said_again_in_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let digits = "9".repeat(400);
+    let json = format!("{{\"a\": {:?}}}", vec![1; 20_000]);
+    fs::write(dir.join("plan.json"), &json).unwrap();
+    fs::write(dir.join("long.toml"), format!("x = {json}")).unwrap();
+    fs::write(
+        dir.join("steps.toml"),
+        format!("[training]\nsteps = {digits}\n"),
+    )
+    .unwrap();
+    fs::write(dir.join("name.toml"), format!("[training]\n{digits} = 1\n")).unwrap();
+    fs::write(
+        dir.join("text.jsonl"),
+        format!("{{\"role\": \"{}\"}}\n", "x".repeat(50_000)),
+    )
+    .unwrap();
+    fs::write(
+        dir.join("long.jinja"),
+        format!("{{{{ {} }}}}", "x ".repeat(50_000)),
+    )
+    .unwrap();
+    fs::write(
+        dir.join("config.json"),
+        format!("{{\"model_type\": \"gpt2\", \"n_layer\": {digits}}}"),
+    )
+    .unwrap();
+    fs::write(
+        dir.join("type.json"),
+        format!("{{\"model_type\": \"{}\"}}", "x".repeat(50_000)),
+    )
+    .unwrap();
+    for line in [
+        "train --config plan.json".to_owned(),
+        "train --config long.toml".to_owned(),
+        "train --config steps.toml".to_owned(),
+        "train --config name.toml".to_owned(),
+        "plan --init-from config.json".to_owned(),
+        "plan --init-from type.json".to_owned(),
+        "plan --diff long.toml long.toml".to_owned(),
+        "data show text.jsonl".to_owned(),
+        "train --data text.jsonl --chat-template long.jinja".to_owned(),
+        format!("train --steps {digits}"),
+        format!("train --lr {digits}"),
+        format!("train --held-out {digits}"),
+        format!("train --memory {digits}"),
+        format!("train --memory {digits}GiB"),
+        format!("train --optimizer {digits}"),
+        format!("train --model {digits}"),
+        format!("train --{digits}"),
+        format!("train --set training.steps={digits}"),
+        format!("train --set optimizer.lr={digits}"),
+        format!("train --set training.{digits}=1"),
+        format!("generate . --prompt a --top-p {digits}"),
+        "train --lr 1e308".to_owned(),
+        "train --lr 1e400".to_owned(),
+        "train --set optimizer.lr=1e400".to_owned(),
+    ] {
+        let (code, _, news) = words(dir, line.split(' '));
+        assert!([2, 4].contains(&code), "{line}: {code} {news}");
+        let longest = news.lines().map(|line| line.chars().count()).max();
+        assert!(
+            longest < Some(400) && news.lines().count() < 12,
+            "{line}: {news}"
+        );
+    }
+    let news = refused(dir, "train --config plan.json", 2);
+    assert!(news.contains("plan.json: this is JSON"), "{news}");
+}
+
 /// What `train` and `init` are told of a step is said again to `plan`, with all that stands beside it.
 #[test]
 fn a_plan_takes_the_flags_of_the_command_that_names_it() {
