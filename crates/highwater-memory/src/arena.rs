@@ -34,7 +34,7 @@ pub struct Arena {
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     /// The system has no such stretch of address space.
-    #[error("cannot reserve {bytes} bytes of address space")]
+    #[error("cannot reserve {bytes} bytes of address space, which `ulimit -v` may limit")]
     Reserve {
         /// The capacity asked for.
         bytes: u64,

@@ -124,6 +124,11 @@ pub trait Files: Send + Sync + Debug {
     /// # Errors
     /// As the system says.
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError>;
+
+    /// Where a path leads if it is a link, even if nothing is there; otherwise the path itself.
+    fn behind_links(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
 }
 
 /// A file that is being written, from front to back.
@@ -286,7 +291,7 @@ impl FilesError {
     pub(crate) fn new(operation: Operation, path: &Path, source: impl Into<io::Error>) -> Self {
         Self {
             operation,
-            path: path.into(),
+            path: draft::given(path),
             source: source.into(),
         }
     }

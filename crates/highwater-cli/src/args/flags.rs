@@ -18,13 +18,18 @@ pub trait Subset: Clone + Default + PartialEq + Send + Sync + 'static {
 
     /// Whether it has a flag for this one.
     fn has(setting: &Setting<Settings>) -> bool;
+
+    /// Whether it has the flag only so that a command line of `train` is one of its own.
+    fn ignores(_: &Setting<Settings>) -> bool {
+        false
+    }
 }
 
 /// All settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct All;
 
-/// Those that decide about the computation.
+/// All settings, of which those count that decide about the computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Computation;
 
@@ -43,8 +48,13 @@ impl Subset for All {
 }
 
 impl Subset for Computation {
-    fn has(setting: &Setting<Settings>) -> bool {
-        !setting.is_in("output.")
+    fn has(_: &Setting<Settings>) -> bool {
+        true
+    }
+
+    fn ignores(setting: &Setting<Settings>) -> bool {
+        // The tokenizer of samples takes memory.
+        setting.is_in("output.") && setting.flag != "sample"
     }
 }
 
@@ -86,7 +96,8 @@ impl<S: Subset> Args for Flags<S> {
     fn augment_args(command: Command) -> Command {
         Settings::add_flags(command, S::has, |setting| {
             let is_hidden = S::HAS_HELP_ALL && !setting.is_essential;
-            setting.to_arg(S::HAS_DEFAULTS, is_hidden)
+            let arg = setting.to_arg(S::HAS_DEFAULTS, is_hidden);
+            arg.hide(S::ignores(setting))
         })
     }
 

@@ -128,7 +128,8 @@ impl Cli {
 /// The last line of help that shows only the essential flags.
 fn more<A: Args>(command: &str) -> String {
     let flags = A::augment_args(clap::Command::new("all"));
-    let own = flags.get_arguments().filter(|arg| !arg.is_positional());
+    let own = flags.get_arguments();
+    let own = own.filter(|arg| !arg.is_positional() && !arg.is_hide_set());
     // With --help and --cpu, which every command has.
     let count = own.count() + 2;
     format!("`highwater {command} --help-all` shows all {count} flags.")

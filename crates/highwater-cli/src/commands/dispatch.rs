@@ -9,7 +9,7 @@ use super::localize::localize;
 use super::{
     chat, doctor, eval, export, generate, init, measure, merge, plan, shell, tokenize, train,
 };
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, shortened};
 use crate::terminal::{output, signals};
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
@@ -63,6 +63,7 @@ pub fn misunderstood(error: &clap::Error) -> ExitCode {
     );
     match text.strip_prefix("error: ") {
         Some(wrong) if error.use_stderr() => {
+            let wrong = shortened(wrong);
             output::news(format!("error[HW1002]: {wrong}").trim_end());
             if std::env::args_os().any(|arg| arg == "--json") {
                 let failure = Failure::usage(wrong.lines().next().unwrap_or_default());

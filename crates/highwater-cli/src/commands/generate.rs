@@ -50,5 +50,12 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let until = (args.tokens, &*loaded.ends, &*loaded.stop);
     let (_, speed) = continue_text(&loaded, &prompt, until)?;
     speed.tell();
+    let (all, window) = (prompt.len() + speed.tokens(), loaded.window);
+    // The last token is drawn from those before it.
+    if all > window + 1 && prompt.len() <= window {
+        output::news(&format!(
+            "note: the text has {all} tokens, and the model reads {window}: its end was generated without its beginning"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -63,12 +63,12 @@ pub struct InitArgs {
 pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     check_out(&files, args)?;
-    let settings = args.run.complete(&files)?;
+    let (settings, resolved) = args.run.resolved(&files, resolve::train)?;
     let Resolved {
         mut config,
         model,
         notes,
-    } = resolve::train(&files, &settings)?;
+    } = resolved;
     inputs::check_source(&files, &config)?;
     inputs::check_data(&files, &config)?;
     model.check_data(&files, &config)?;
@@ -82,7 +82,16 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     }
     machine::find_rates(&files, &mut config.machine)?;
     let before = portion(&config);
-    let forecast = fit(&files, &mut config, &model)?;
+    let fitted = fit(&files, &mut config, &model);
+    let forecast = fitted.map_err(|failure| {
+        let smallest = portion(&config);
+        if smallest == before {
+            return failure;
+        }
+        failure.hint(format!(
+            "this is the minimum for {smallest}, the smallest that `init` tries; {before} needs more"
+        ))
+    })?;
     let memory = config.machine.memory;
     let mut planned = vec![format!(
         "planned for {}: peak memory {} of {memory}, {:.3} s per step",

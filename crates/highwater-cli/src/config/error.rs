@@ -30,15 +30,29 @@ pub enum SettingsError {
         problem: String,
     },
     /// A setting out of range.
-    #[error("`{setting}` is {value}; expected {expected}")]
+    #[error("{} is {}; expected {expected}", named(place.as_deref(), setting), short(value))]
     Range {
         /// Its name, as a flag without the dashes.
         setting: &'static str,
+        /// Where the value was given, if that is known: a line of a file, say.
+        place: Option<String>,
         /// What was given.
         value: String,
         /// What would be accepted.
         expected: String,
     },
+}
+
+fn named(place: Option<&str>, setting: &str) -> String {
+    place.map_or_else(|| format!("--{setting}"), str::to_owned)
+}
+
+/// A number of hundreds of digits as people write it.
+fn short(value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(number) if value.len() > 20 => format!("{number:e}"),
+        _ => value.to_owned(),
+    }
 }
 
 impl From<SettingsError> for Failure {

@@ -10,6 +10,7 @@ pub(crate) fn require(
 ) -> Result<(), SettingsError> {
     ok.then_some(()).ok_or_else(|| SettingsError::Range {
         setting,
+        place: None,
         value: value.to_string(),
         expected: expected(),
     })

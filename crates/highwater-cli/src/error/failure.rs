@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 
 use serde_json::{Value, json};
 
-use super::source_lines::without_lines;
+use super::source_lines::{shortened, without_lines};
 
 /// The table of exit codes, for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -134,6 +134,15 @@ impl Failure {
         self
     }
 
+    /// Changes what went wrong, if that is an error of this type.
+    #[must_use]
+    pub(crate) fn change<E: Error + 'static>(mut self, change: impl FnOnce(&mut E)) -> Self {
+        if let Some(error) = self.error.downcast_mut() {
+            change(error);
+        }
+        self
+    }
+
     /// Says in which step it happened.
     #[must_use]
     pub fn at_step(mut self, step: u64) -> Self {
@@ -153,7 +162,11 @@ impl Failure {
         if self.code == Code::Internal {
             return message;
         }
-        without_lines(&message).0
+        shortened(&without_lines(&message).0)
+    }
+
+    fn shown_hints(&self) -> Vec<String> {
+        self.hints.iter().map(|hint| shortened(hint)).collect()
     }
 
     fn whole_message(&self) -> String {
@@ -178,7 +191,7 @@ impl Failure {
             "code": self.id,
             "exit_code": self.code(),
             "message": self.message(),
-            "hints": self.hints,
+            "hints": self.shown_hints(),
         }})
     }
 }
@@ -187,7 +200,7 @@ impl fmt::Display for Failure {
     /// `error[CODE]:` with what happened, its causes, and a `hint:` for each thing to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.id, self.message())?;
-        self.hints
+        self.shown_hints()
             .iter()
             .try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use highwater_memory::FilesError;
+use highwater_memory::files::Operation;
 use highwater_memory::saved::SavedError;
 use highwater_memory::spill::SpillError;
 
@@ -32,7 +33,12 @@ impl From<FilesError> for Failure {
 fn is_of_dropped_state(error: &FilesError) -> bool {
     let state = error.path.parent();
     let name = state.and_then(|state| state.file_name()?.to_str());
+    let is_read = matches!(
+        error.operation,
+        Operation::Open | Operation::Read | Operation::List | Operation::Inspect
+    );
     error.is_not_found()
+        && is_read
         && name.and_then(step_of).is_some()
         && state.is_some_and(|state| !state.exists())
 }

@@ -19,4 +19,4 @@ mod source_lines;
 
 pub use failure::{Code, EXIT_CODES, Failure};
 pub(crate) use models::OTHER_TOKENIZER;
-pub(crate) use source_lines::{without_lines, without_places};
+pub(crate) use source_lines::{shortened, without_lines, without_places};

@@ -181,9 +181,10 @@ fn machine(args: &SampleArgs, place: &Place, config: &dyn Architecture) -> Machi
         Bytes(likely.min(bound))
     };
     let memory = match stated {
-        Some(memory) => budget::bounded(memory),
+        Some(memory) => memory,
         None => likely(),
     };
+    let memory = budget::bounded(memory, true);
     // What a run trained from disk need not fit into its memory.
     let is_short = args.memory.is_none() && memory.0 < weights + DEFAULT_ROOM;
     MachineConfig {
@@ -246,7 +247,7 @@ fn fitting(
     )?;
     if !forecast.fits {
         let smaller = "a shorter text";
-        return Err(refusal::does_not_fit(&forecast, machine, smaller));
+        return Err(refusal::does_not_fit(&forecast, (machine, true), smaller));
     }
     Ok(reserve)
 }

@@ -27,6 +27,11 @@ impl Speed {
         }
     }
 
+    /// How many tokens were drawn.
+    pub(crate) fn tokens(self) -> usize {
+        self.tokens
+    }
+
     /// Tells it beside the text.
     pub(crate) fn tell(self) {
         if self.tokens > 0 {

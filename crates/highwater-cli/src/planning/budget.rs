@@ -1,6 +1,6 @@
 //! Budgets above what the process may have, or that plans leave no room in.
 
-use highwater::Forecast;
+use highwater::{Engine, Forecast};
 use highwater_memory::{Bytes, ProcessMemory};
 
 use crate::config::RunConfig;
@@ -21,21 +21,36 @@ pub fn kept(budget: Bytes, peak: u64) -> String {
     format!("peak memory {}, {kept} the budget of {budget}", Bytes(peak))
 }
 
-/// What this process may have at most, if the budget is more than that: keeping to the budget would not
-/// keep it alive.
-fn bound_below(memory: Bytes) -> Option<Bytes> {
-    // Where the system does not tell there is nothing to compare with.
-    let bound = Bytes(ProcessMemory::read().ok()?.bound());
-    (memory > bound).then_some(bound)
+/// What a budget can be at most under the limit of addresses (`ulimit -v`), if that is less than `memory`. Where no
+/// budget is possible, the engine says so.
+pub(super) fn addressable_below(memory: Bytes, has_tiers: bool) -> Option<Bytes> {
+    let builder = Engine::builder();
+    let builder = if has_tiers { builder.files() } else { builder };
+    let most = builder.most_memory();
+    (1..memory.0).contains(&most).then_some(Bytes(most))
 }
 
-/// Warns who plans of a budget above what the process may have.
-pub fn warn_of_budget(config: &RunConfig) {
-    if let Some(bound) = bound_below(config.machine.memory) {
+/// What this process may have at most, if the budget is more than that, with a reason: keeping to the budget would not
+/// keep it alive.
+fn bound_below(memory: Bytes, has_tiers: bool) -> Option<(Bytes, &'static str)> {
+    // Where the system does not tell there is nothing to compare with.
+    let bound = ProcessMemory::read().map_or(memory, |memory| Bytes(memory.bound()));
+    let addressable = addressable_below(memory.min(bound), has_tiers);
+    let addressable = addressable.map(|most| (most, " (`ulimit -v` limits its address space)"));
+    addressable.or((memory > bound).then_some((bound, "")))
+}
+
+/// Warns who plans of a budget above what the process may have. One that has no addresses cannot be planned for either,
+/// and is lowered.
+pub fn warn_of_budget(config: &mut RunConfig) {
+    if let Some((bound, why)) = bound_below(config.machine.memory, config.has_tiers()) {
         let budget = config.machine.memory;
         output::news(&format!(
-            "warning: --memory {budget} is more than a process can use here: training would use {bound}"
+            "warning: --memory {budget} is more than a process can use here{why}: training would use {bound}"
         ));
+        if !why.is_empty() {
+            config.machine.memory = bound;
+        }
     }
 }
 
@@ -44,7 +59,7 @@ pub fn warn_of_budget(config: &RunConfig) {
 /// # Errors
 /// [`Failure`] where what is left is not enough for the settings.
 pub fn keep_to_bound(config: &mut RunConfig, model: &Blueprint) -> Result<(), Failure> {
-    let within = bounded(config.machine.memory);
+    let within = bounded(config.machine.memory, config.has_tiers());
     if within < config.machine.memory {
         config.machine.memory = within;
         config.validate(model)?;
@@ -53,12 +68,12 @@ pub fn keep_to_bound(config: &mut RunConfig, model: &Blueprint) -> Result<(), Fa
 }
 
 /// A budget, or what the process may have if that is less, with a word about it.
-pub fn bounded(budget: Bytes) -> Bytes {
-    let Some(bound) = bound_below(budget) else {
+pub fn bounded(budget: Bytes, has_tiers: bool) -> Bytes {
+    let Some((bound, why)) = bound_below(budget, has_tiers) else {
         return budget;
     };
     output::news(&format!(
-        "warning: --memory {budget} is more than this process can use here: using {bound}"
+        "warning: --memory {budget} is more than this process can use here{why}: using {bound}"
     ));
     bound
 }

@@ -3,14 +3,20 @@
 use highwater::Forecast;
 use highwater_memory::Bytes;
 
-use super::assumptions;
+use super::{assumptions, budget};
 use crate::config::{MachineConfig, RunConfig, Task};
 use crate::error::{Code, Failure};
 
 /// Says that a step of a run does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
-    let hint = "`highwater plan` with the same flags shows the time per step under other budgets";
-    does_not_fit(forecast, &config.machine, smaller(config.task)).hint(hint)
+    let command = match config.origin {
+        // A run that resumes: its settings are in its folder, and not in flags.
+        Some(_) => "`highwater plan --config FILE`, with the run's config.toml,",
+        None => "`highwater plan` with the same flags",
+    };
+    let hint = format!("{command} shows the time per step under other budgets");
+    let machine = (&config.machine, config.has_tiers());
+    does_not_fit(forecast, machine, smaller(config.task)).hint(hint)
 }
 
 /// What needs less memory than a batch of a task does.
@@ -22,7 +28,11 @@ pub fn smaller(task: Task) -> &'static str {
 }
 
 /// Says that something does not fit: the floor, what sets it, and what would need less.
-pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str) -> Failure {
+pub fn does_not_fit(
+    forecast: &Forecast,
+    (machine, has_tiers): (&MachineConfig, bool),
+    smaller: &str,
+) -> Failure {
     let (floor, budget) =
         Bytes::needed_of(Bytes(forecast.floor_bytes), Bytes(forecast.budget_bytes));
     let is_of_tokens = forecast.floor_at == assumptions::TOKENS;
@@ -44,7 +54,15 @@ pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str)
     } else {
         smaller
     };
-    let hint = format!("use {} or more, or {less}", more(forecast, machine));
+    let is_addressable =
+        budget::addressable_below(Bytes(forecast.floor_bytes), has_tiers).is_none();
+    let hint = if is_addressable {
+        format!("use {} or more, or {less}", more(forecast, machine))
+    } else {
+        format!(
+            "raise the limit of address space (`ulimit -v`), which allows no such budget, or use {less}"
+        )
+    };
     let mut failure = Failure::new(Code::Budget, message).hint(hint);
     // A disk with room for all that the step holds anywhere would not lower the floor by being larger.
     let held = forecast.floor_bytes + forecast.disk_bytes;

@@ -3,13 +3,16 @@
 use std::path::Path;
 
 use highwater_memory::Files;
-use toml::Table as TomlTable;
 use toml::de::{DeTable, DeValue};
+use toml::{Table as TomlTable, Value};
 
-use crate::args::table::{Table, take};
+use crate::args::table::{Setting, Table, take};
 use crate::args::{Assignment, RunArgs, Settings, Subset};
 use crate::config::{RunConfig, SettingsError, Task, seal};
 use crate::error::Failure;
+
+/// Above this, TOML has no integers.
+const MOST_INTEGER: f64 = i64::MAX as f64;
 
 /// What a file of settings says.
 pub(super) struct Filed {
@@ -37,9 +40,57 @@ impl<S: Subset> RunArgs<S> {
         }
         Ok(settings)
     }
+
+    /// Where the value of a setting was given; none for its flag.
+    pub(super) fn place_of(
+        &self,
+        files: &dyn Files,
+        setting: &Setting<Settings>,
+    ) -> Option<String> {
+        if setting.is_given(&self.flags) {
+            return None;
+        }
+        let is_it = |it: &&Assignment| it.path == setting.path || Some(&*it.path) == setting.also;
+        match self.set.iter().find(is_it) {
+            Some(found) => Some(format!("--set {}", found.path)),
+            None => place_in_file(files, self.config.as_deref()?, setting),
+        }
+    }
+}
+
+/// Has an error about the range of a setting say where the value was given.
+pub(super) fn locate(
+    error: &mut SettingsError,
+    place_of: impl FnOnce(&Setting<Settings>) -> Option<String>,
+) {
+    if let SettingsError::Range { setting, place, .. } = error {
+        let mut all = Settings::table().iter();
+        *place = all.find(|it| it.flag == *setting).and_then(place_of);
+    }
+}
+
+/// Where a setting stands in a file.
+fn place_in_file(files: &dyn Files, path: &Path, setting: &Setting<Settings>) -> Option<String> {
+    let text = RunConfig::text(files, path).ok()?;
+    let names = [Some(setting.path), setting.also].into_iter().flatten();
+    let mut places = names.map(|name| (name, place(&text, name)));
+    let (name, place) = places.find(|(_, place)| !place.is_empty())?;
+    Some(format!("{}: {place}`{name}`", path.display()))
 }
 
 impl Filed {
+    /// Checks the settings in a run's file: people can have changed those of earlier releases.
+    ///
+    /// # Errors
+    /// As [`Filed::read`], and [`SettingsError::Range`] with the place in the file.
+    pub(super) fn check(files: &dyn Files, path: &Path) -> Result<(), SettingsError> {
+        let checked = Self::read(files, path)?.settings.check();
+        checked.map_err(|mut error| {
+            locate(&mut error, |setting| place_in_file(files, path, setting));
+            error
+        })
+    }
+
     /// Reads a `config.toml` to begin a run with, which people may have written or changed: any of the settings.
     pub(super) fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
         let failed = |problem: String| SettingsError::Toml {
@@ -48,7 +99,13 @@ impl Filed {
         };
         let text = RunConfig::text(files, path)?;
         let parsed = text.parse::<TomlTable>();
-        let mut table = parsed.map_err(|error| failed(error.to_string().trim_end().to_owned()))?;
+        let mut table = parsed.map_err(|error| {
+            failed(if text.trim_start().starts_with('{') {
+                "this is JSON; settings are TOML, as `highwater init` writes them".to_owned()
+            } else {
+                error.to_string().trim_end().to_owned()
+            })
+        })?;
         RunConfig::check_version(table.remove("version").as_ref()).map_err(failed)?;
         // What that run began with is no setting of another.
         table.remove("origin");
@@ -168,8 +225,22 @@ impl Assignment {
             let why = "another model is another run".to_owned();
             return Err(failed(why).hint("use --model PRESET or --model FOLDER"));
         }
-        take(settings, &self.path, &self.value).map_err(|wrong| {
-            failed(wrong.text).hint(if wrong.is_twice {
+        let taken = take(settings, &self.path, &self.value);
+        // A name may look like a number: data.path=2024.
+        let taken = taken.or_else(|wrong| match &self.bare {
+            Some(bare) if !wrong.is_twice => {
+                let again = take(settings, &self.path, &Value::String(bare.clone()));
+                again.map_err(|again| if again.is_twice { again } else { wrong })
+            }
+            _ => Err(wrong),
+        });
+        taken.map_err(|wrong| {
+            let number = self.value.as_str().and_then(|text| text.parse().ok());
+            let why = match number.map(f64::abs) {
+                Some(MOST_INTEGER..) => format!("`{}`: the number is too large", self.path),
+                _ => wrong.text,
+            };
+            failed(why).hint(if wrong.is_twice {
                 "set it once"
             } else {
                 "`highwater init --all` writes a file that lists and explains all settings"
@@ -180,14 +251,13 @@ impl Assignment {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::commands::{Cli, Command};
-    use crate::config::{Method, RunConfig};
-    use crate::error::Failure;
+    use crate::config::Method;
     use crate::settings::resolve;
     use clap::Parser;
-    use highwater_memory::Files;
     use highwater_memory::files::MemoryFiles;
-    use std::path::Path;
+    use std::str::FromStr;
 
     fn settings(files: &MemoryFiles, line: &str) -> Result<RunConfig, Failure> {
         let words = ["highwater", "train"].into_iter();
@@ -195,7 +265,8 @@ mod tests {
         let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("not train")
         };
-        resolve::train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
+        let resolved = args.run.resolved(files, resolve::train);
+        resolved.map(|(_, resolved)| resolved.config)
     }
 
     #[test]
@@ -245,13 +316,63 @@ mod tests {
         drop(file);
         let found = settings(&files, "--config /some.toml --set training.batch=5").unwrap();
         assert_eq!((found.optimizer.lr, found.training.batch), (1e-3, 5));
+        // Names may look like numbers.
+        for name in ["2024", "1e3", "true", "nan", "2024-05-06"] {
+            for place in ["data.path", "data.records.chat_template", "output.sample"] {
+                let set = Assignment::from_str(&format!("{place}={name}")).unwrap();
+                let mut settings = Settings::default();
+                set.take(&mut settings).unwrap();
+                let found = match place {
+                    "data.path" => settings.data.unwrap().display().to_string(),
+                    "output.sample" => settings.sample.unwrap().concat(),
+                    _ => settings.chat_template.unwrap(),
+                };
+                assert_eq!(found, name, "{place}");
+            }
+        }
         for (line, told) in [
+            ("--data 2025 --set data.path=2024", "is set twice"),
+            ("--set optimizer.lr=true", "invalid type: boolean"),
             ("--set optimizer.lrr=1", "did you mean `lr`?"),
             ("--set optimizer.lr=fast", "optimizer.lr"),
             ("--lr 1e-3 --set optimizer.lr=2e-3", "optimizer.lr"),
         ] {
             let refused = settings(&files, line).unwrap_err().to_string();
             assert!(refused.contains(told), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_said_where_it_was_given() {
+        let files = MemoryFiles::new();
+        let text = "[model]\nsource = \"gpt2-nano\"\n\n[training]\nseq = 1024\nbatch = 2\n[optimizer]\nlr = -1\n";
+        let mut file = files.create(Path::new("/some.toml")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        drop(file);
+        for (line, told) in [
+            ("--lr -1", "--lr is -1; expected a number above 0"),
+            (
+                "--set optimizer.lr=-2",
+                "--set optimizer.lr is -2; expected",
+            ),
+            (
+                "--config /some.toml --seq 16",
+                "/some.toml: line 8, column 1: `optimizer.lr` is -1; expected",
+            ),
+            // Of the model, and not of the table of settings.
+            (
+                "--config /some.toml --lr 1e-3",
+                "/some.toml: line 5, column 1: `training.seq` is 1024; expected 1 to 256",
+            ),
+            ("--seq 1024", "--seq is 1024; expected 1 to 256"),
+            ("--lr 1e308", "--lr is 1e308; expected"),
+            ("--lr 1e400", "--lr is inf; expected"),
+        ] {
+            let refused = settings(&files, line).unwrap_err().to_string();
+            assert!(
+                refused.starts_with(&format!("error[HW1030]: {told}")),
+                "{line}: {refused}"
+            );
         }
     }
 

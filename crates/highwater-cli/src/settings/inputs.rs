@@ -8,16 +8,18 @@ use crate::error::Failure;
 use crate::folder::model_folder;
 use crate::hub;
 
-/// That the data is there.
+/// That the data is there, and is a folder or a regular file.
 ///
 /// # Errors
 /// [`Failure`] where it is not.
 pub(crate) fn check_data(files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
-    match &config.data.path {
-        Some(path) if files.metadata(path)?.is_none() => {
-            Err(DataError::Missing { path: path.clone() }.into())
-        }
-        _ => Ok(()),
+    let Some(path) = &config.data.path else {
+        return Ok(());
+    };
+    match files.metadata(path)? {
+        None => Err(DataError::Missing { path: path.clone() }.into()),
+        Some(found) if found.is_dir => Ok(()),
+        Some(_) => Ok(files.open(path).map(drop)?),
     }
 }
 

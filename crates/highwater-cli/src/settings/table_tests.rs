@@ -18,7 +18,8 @@ fn settings(files: &MemoryFiles, words: &[&str]) -> Result<RunConfig, Failure> {
     let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
         panic!("not train")
     };
-    resolve::train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
+    let resolved = args.run.resolved(files, resolve::train);
+    resolved.map(|(_, resolved)| resolved.config)
 }
 
 fn of_line(files: &MemoryFiles, line: &str) -> RunConfig {
@@ -163,7 +164,7 @@ fn values_out_of_bounds_are_refused_with_the_name_of_their_flag() {
                 continue;
             }
             if let Err(error) = settings.check() {
-                let expected = format!("`{}` is ", setting.flag);
+                let expected = format!("--{} is ", setting.flag);
                 assert!(error.to_string().starts_with(&expected), "{error}");
                 bounded.push(setting.flag);
             }
@@ -278,7 +279,7 @@ fn a_setting_by_its_place_is_the_flag() {
         "--data /chats.jsonl --no-packing --lora 2 --lora-targets q_proj,v_proj --map text=body";
     assert_eq!(several, of_line(&files, flags));
     // A rate with a sign, and a value with a space, as a shell passes them.
-    assert!(refused(&files, "--set optimizer.lr=-1").contains("`lr` is -1"));
+    assert!(refused(&files, "--set optimizer.lr=-1").contains("--set optimizer.lr is -1"));
     let spaced = settings(&files, &["--set", "model.tokenizer = /my tokenizer.json"]).unwrap();
     assert_eq!(spaced.model.tokenizer, Some("/my tokenizer.json".into()));
 }
@@ -347,7 +348,7 @@ fn settings_that_cannot_be_set_are_refused_with_what_may_be_meant() {
         ("--set version=3", "no setting `version`"),
         (
             "--set training.seq=4096",
-            "`seq` is 4096; expected 1 to 256",
+            "--set training.seq is 4096; expected 1 to 256",
         ),
         ("--set training.seq=8 --seq 16", "use --set or --seq once"),
         (
@@ -431,7 +432,7 @@ fn a_file_may_say_any_of_the_settings() {
     let found = of_line(&files, "--config /config.toml --epochs 2");
     assert_eq!(found, of_line(&files, "--epochs 2"));
     assert!(refused(&files, "--steps 3 --epochs 2").contains("both set the length"));
-    assert!(refused(&files, "--epochs 0").contains("`epochs` is 0"));
+    assert!(refused(&files, "--epochs 0").contains("--epochs is 0"));
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn absurd_settings_are_named() {
     ] {
         let error = refused(flags);
         assert!(
-            error.starts_with(&format!("error[HW1030]: `{setting}` is ")),
+            error.starts_with(&format!("error[HW1030]: --{setting} is ")),
             "{error}"
         );
     }
@@ -93,7 +93,7 @@ fn absurd_settings_are_named() {
     let mut config = good;
     config.training.steps = u64::MAX;
     let error = config.validate(&model).unwrap_err().to_string();
-    assert!(error.starts_with("`steps` is "), "{error}");
+    assert!(error.starts_with("--steps is "), "{error}");
 }
 
 fn refused(flags: &str) -> String {

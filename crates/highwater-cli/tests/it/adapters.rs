@@ -345,14 +345,14 @@ fn what_cannot_be_adapted_is_told() {
     base(&dir.join("base"), 1);
     for (line, told) in [
         ("train --lora 4", "HW1041"),
-        ("train --model ./base --lora 0", "`lora` is 0"),
+        ("train --model ./base --lora 0", "--lora is 0"),
         (
             "train --model ./base --lora 4 --lora-alpha 0",
-            "`lora-alpha` is 0",
+            "--lora-alpha is 0",
         ),
         (
             "train --model ./base --lora 4 --lora-dropout 1",
-            "`lora-dropout` is 1",
+            "--lora-dropout is 1",
         ),
         (
             "train --model ./base --lora 4 --lora-targets c_attn",

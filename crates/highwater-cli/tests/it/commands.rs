@@ -203,7 +203,7 @@ fn eval_says_what_it_found_or_why_not() {
         (
             "run --data held_out.txt --seq 300",
             2,
-            "`seq` is 300; expected 1 to 256",
+            "--seq is 300; expected 1 to 256",
         ),
     ] {
         let (found, results, news) = highwater(dir, &format!("eval {line}"));

@@ -20,6 +20,7 @@ mod adapters;
 mod best;
 mod cli;
 mod commands;
+mod given;
 mod halves;
 mod host_memory;
 mod images;

@@ -195,7 +195,7 @@ fn a_run_is_not_asked_to_have_ended_before() {
     let before = files.map(|name| std::fs::read(dir.join("run").join(name)).unwrap());
     let (code, _, news) = crate::started::highwater(dir, "resume run --steps 1");
     assert!(
-        code == 2 && news.contains("`steps` is 1; expected at least 4"),
+        code == 2 && news.contains("--steps is 1; expected at least 4"),
         "{news}"
     );
     let after = files.map(|name| std::fs::read(dir.join("run").join(name)).unwrap());

@@ -41,6 +41,24 @@ fn chat(dir: &Path, said: &[u8], more: &str) -> (String, String) {
 }
 
 #[test]
+fn a_text_that_outgrows_the_context_is_said_to() {
+    let folder = folder();
+    for (tokens, all) in [(61, None), (62, Some(66))] {
+        let line = format!("generate run --tokens {tokens} --threads 2 --prompt page");
+        let (code, _, news) = highwater(folder.path(), &line);
+        assert_eq!(code, 0, "{news}");
+        let said = all
+            .map(|all| format!("note: the text has {all} tokens, and the model reads 64: its end"));
+        assert_eq!(
+            news.matches("note:").count(),
+            usize::from(said.is_some()),
+            "{news}"
+        );
+        assert!(said.is_none_or(|said| news.contains(&said)), "{news}");
+    }
+}
+
+#[test]
 fn what_is_left_out_of_a_long_prompt_is_said() {
     let folder = folder();
     let prompt = "page".repeat(60);
@@ -56,6 +74,7 @@ fn what_is_left_out_of_a_long_prompt_is_said() {
         });
         assert_eq!(news.contains("note: the prompt"), said.is_some(), "{news}");
         assert!(said.is_none_or(|said| news.contains(&said)), "{news}");
+        assert!(!news.contains("its end was generated"), "{news}");
     }
 }
 

@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::draft::parent;
 use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
 
 /// So many bytes are written before they are sent on their way to disk, without waiting.
@@ -24,6 +25,8 @@ const READ_WINDOW: u64 = 4 << 20;
 const READ_AHEAD: u64 = 2 << 20;
 /// Ranges to drop start at a multiple of this, the largest page size in use.
 const PAGE: u64 = 64 << 10;
+/// So many links are followed, as Linux does.
+const LINKS_MAX: usize = 40;
 
 /// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,6 +135,17 @@ impl Files for DiskFiles {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(FilesError::new(Operation::Inspect, path, error)),
         }
+    }
+
+    fn behind_links(&self, path: &Path) -> PathBuf {
+        let mut behind = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let Ok(next) = fs::read_link(&behind) else {
+                break;
+            };
+            behind = parent(&behind).join(next);
+        }
+        behind
     }
 }
 

@@ -14,8 +14,29 @@ use super::{FileWrite, Files, FilesError};
 const BEGIN: &str = ".highwater-";
 const END: &str = ".tmp";
 
-/// The drafts of this process, which a signal may end: each with whether it is a folder.
-static UNDER_WAY: Mutex<Vec<(PathBuf, bool)>> = Mutex::new(Vec::new());
+/// The drafts of this process, which a signal may end.
+static UNDER_WAY: Mutex<Vec<UnderWay>> = Mutex::new(Vec::new());
+
+struct UnderWay {
+    path: PathBuf,
+    is_dir: bool,
+    /// What the caller named.
+    given: PathBuf,
+}
+
+/// What the caller named, for a path in a draft: nobody knows the draft's own name.
+pub(super) fn given(path: &Path) -> PathBuf {
+    // Whoever holds the lock may be removing drafts, and fail at that.
+    let under_way = UNDER_WAY.try_lock();
+    let given = under_way
+        .iter()
+        .flat_map(|all| all.iter())
+        .find_map(|draft| {
+            let within = path.strip_prefix(&draft.path).ok()?;
+            Some(draft.given.iter().chain(within).collect())
+        });
+    given.unwrap_or_else(|| path.to_owned())
+}
 
 /// Removes the drafts of this process, which is about to end. Other threads may still write to them: who finds his
 /// draft gone has to wait for the end.
@@ -24,7 +45,7 @@ static UNDER_WAY: Mutex<Vec<(PathBuf, bool)>> = Mutex::new(Vec::new());
 /// As the system says of one that is still there after some tries; the others are removed all the same.
 pub fn remove_drafts(files: &dyn Files) -> Result<(), FilesError> {
     let under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
-    let remove = |(path, is_dir): &(PathBuf, bool)| {
+    let remove = |UnderWay { path, is_dir, .. }: &UnderWay| {
         let mut tries = 0;
         loop {
             match discard(files, path, *is_dir) {
@@ -64,16 +85,18 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Creates an empty file beside `target`.
+    /// Creates an empty file beside `target`, or beside what links there lead to.
     ///
     /// # Errors
-    /// As the system says.
+    /// As the system says, with `target` for the draft's name: those of writing it too.
     pub fn file(
         files: &'a dyn Files,
         target: &Path,
     ) -> Result<(Self, Box<dyn FileWrite>), FilesError> {
-        let (path, file) = unused(target, |path| files.create_new(path))?;
-        Ok((Self::at(files, path, target, false), file))
+        let behind = files.behind_links(target);
+        let (path, file) = unused((&behind, target), |path| files.create_new(path))?;
+        let draft = Self::at(files, path, (behind, target), false);
+        Ok((draft, file))
     }
 
     /// Creates an empty folder beside `target`.
@@ -81,8 +104,8 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// As the system says.
     pub fn folder(files: &'a dyn Files, target: &Path) -> Result<Self, FilesError> {
-        let (path, ()) = unused(target, |path| files.create_dir(path))?;
-        Ok(Self::at(files, path, target, true))
+        let (path, ()) = unused((target, target), |path| files.create_dir(path))?;
+        Ok(Self::at(files, path, (target.to_owned(), target), true))
     }
 
     /// Takes the name from a folder, durably: what is half removed is not mistaken for a whole one. Dropping the
@@ -97,13 +120,22 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    fn at(files: &'a dyn Files, path: PathBuf, target: &Path, is_dir: bool) -> Self {
+    fn at(
+        files: &'a dyn Files,
+        path: PathBuf,
+        (target, given): (PathBuf, &Path),
+        is_dir: bool,
+    ) -> Self {
         let mut under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
-        under_way.push((path.clone(), is_dir));
+        under_way.push(UnderWay {
+            path: path.clone(),
+            is_dir,
+            given: given.to_owned(),
+        });
         Self {
             files,
             path,
-            target: target.to_owned(),
+            target,
             is_dir,
             is_done: false,
         }
@@ -143,7 +175,7 @@ impl<'a> Draft<'a> {
     fn end(&mut self) {
         self.is_done = true;
         let mut under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
-        under_way.retain(|(path, _)| *path != self.path);
+        under_way.retain(|draft| draft.path != self.path);
     }
 }
 
@@ -171,9 +203,9 @@ pub fn is_draft(name: &str) -> bool {
         })
 }
 
-/// Creates something beside `target` under a name that nothing has.
+/// Creates something beside `target` under a name that nothing has. An error names what was `given`.
 fn unused<T>(
-    target: &Path,
+    (target, given): (&Path, &Path),
     create: impl Fn(&Path) -> Result<T, FilesError>,
 ) -> Result<(PathBuf, T), FilesError> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -184,7 +216,11 @@ fn unused<T>(
         match create(&path) {
             // Of a process of that number that was killed.
             Err(error) if error.is_already_there() => {}
-            done => return Ok((path, done?)),
+            Err(error) => {
+                let path = given.to_owned();
+                return Err(FilesError { path, ..error });
+            }
+            Ok(made) => return Ok((path, made)),
         }
     }
 }
@@ -201,6 +237,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
 mod tests {
     use super::*;
     use crate::files::{DiskFiles, MemoryFiles};
+    use crate::saved::write_atomic;
 
     fn names(files: &dyn Files, dir: &Path) -> Vec<String> {
         let entries = files.list_dir(dir).unwrap().into_iter();
@@ -262,6 +299,43 @@ mod tests {
             Draft::of_folder(files, &target).unwrap().remove().unwrap();
             assert!(files.metadata(&target).unwrap().is_none());
         }
+    }
+
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
+        link("real/file", "inner");
+        link("inner", "link");
+        // The first time it leads nowhere yet.
+        for text in [b"one", b"two"] {
+            write_atomic(&DiskFiles, &at("link"), text).unwrap();
+            assert!(at("link").is_symlink() && at("inner").is_symlink());
+            assert_eq!(std::fs::read(at("real/file")).unwrap(), text);
+            assert_eq!(names(&DiskFiles, &at("real")), ["file"]);
+        }
+    }
+
+    #[test]
+    fn errors_name_what_the_caller_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let named = |error: FilesError| error.path;
+        let missing = at("missing/file");
+        let error = write_atomic(&DiskFiles, &missing, b"").unwrap_err();
+        assert_eq!(named(error), missing);
+        let error = Draft::folder(&DiskFiles, &missing).unwrap_err();
+        assert_eq!(named(error), missing);
+        let target = at("folder");
+        let draft = Draft::folder(&DiskFiles, &target).unwrap();
+        let error = DiskFiles.open(&draft.path().join("a/b")).unwrap_err();
+        assert_eq!(named(error), target.join("a/b"));
+        // A folder is in the way.
+        std::fs::create_dir(&target).unwrap();
+        let error = write_atomic(&DiskFiles, &target, b"").unwrap_err();
+        assert_eq!(named(error), target);
     }
 
     #[test]

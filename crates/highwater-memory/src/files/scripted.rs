@@ -239,6 +239,10 @@ impl Files for ScriptedFiles {
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError> {
         self.call(Operation::Inspect, path, || self.inner.metadata(path))
     }
+
+    fn behind_links(&self, path: &Path) -> PathBuf {
+        self.inner.behind_links(path)
+    }
 }
 
 #[derive(Debug)]

@@ -110,12 +110,13 @@ fn content(files: &dyn Files, path: &Path, reads: Reads) -> Result<Content, Data
         if is_token_file(path) {
             return Ok(Content::Tokens(parts));
         }
+        // This opens it, which refuses pipes and devices: they have no length either.
+        text::check(files, path)?;
         if there.bytes == 0 {
             return Err(DataError::Empty {
                 path: path.to_owned(),
             });
         }
-        text::check(files, path)?;
         return Ok(Content::Text(parts));
     }
     let mut all = Listed::default();

@@ -100,7 +100,7 @@ pub enum DataError {
         /// Which token of the file it is, from 0.
         index: u64,
         /// Its value.
-        token: i64,
+        token: i128,
         /// Number of tokens that the model has.
         vocab_size: u32,
     },

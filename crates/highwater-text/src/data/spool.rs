@@ -98,7 +98,7 @@ impl Out<'_> {
                     return Err(DataError::Token {
                         path: self.options.spool.to_owned(),
                         index: self.written,
-                        token: i64::from(token),
+                        token: token.into(),
                         vocab_size: self.options.vocab_size,
                     });
                 }

@@ -192,7 +192,7 @@ impl TokenFiles {
             let (mut index, mut wrong) = (at, None);
             if read.is_ok() {
                 element.each(bytes, |token| {
-                    if !(0..i64::from(self.vocab_size)).contains(&token) {
+                    if !(0..i128::from(self.vocab_size)).contains(&token) {
                         wrong.get_or_insert((index, token));
                     }
                     take(token as u32);
@@ -209,7 +209,7 @@ impl TokenFiles {
         Ok(())
     }
 
-    fn wrong(&self, part: usize, index: u64, token: i64) -> DataError {
+    fn wrong(&self, part: usize, index: u64, token: i128) -> DataError {
         DataError::Token {
             path: self.parts[part].path.clone(),
             index,
@@ -230,7 +230,7 @@ impl TokenFiles {
             let bytes = &self.window[place as usize * size..][..size];
             let mut found = 0;
             element.each(bytes, |token| found = token);
-            if !(0..i64::from(self.vocab_size)).contains(&found) {
+            if !(0..i128::from(self.vocab_size)).contains(&found) {
                 return Err(self.wrong(part, index, found));
             }
             *out = found as u32;

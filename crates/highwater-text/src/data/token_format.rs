@@ -103,7 +103,7 @@ impl Element {
     }
 
     /// The tokens in `bytes`.
-    pub(super) fn each(self, bytes: &[u8], mut take: impl FnMut(i64)) {
+    pub(super) fn each(self, bytes: &[u8], mut take: impl FnMut(i128)) {
         macro_rules! each {
             ($number:ty) => {{
                 let read = if self.is_big {
@@ -112,8 +112,7 @@ impl Element {
                     <$number>::from_le_bytes
                 };
                 let tokens = bytes.as_chunks().0.iter();
-                // What is too large for a token is too large for every model.
-                tokens.for_each(|&bytes| take(i64::try_from(read(bytes)).unwrap_or(i64::MAX)));
+                tokens.for_each(|&bytes| take(read(bytes).into()));
             }};
         }
         match self.kind {

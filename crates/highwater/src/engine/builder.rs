@@ -349,6 +349,24 @@ impl Builder {
         Ok(pool)
     }
 
+    /// The most bytes that [`Builder::memory`] can be here: less than [`u64::MAX`] where the system bounds the addresses
+    /// of the process (`ulimit -v`), and 0 where that leaves no room for any engine.
+    pub fn most_memory(&self) -> u64 {
+        let limits = Limits {
+            host: self.limits.host,
+            ..Limits::default()
+        };
+        let addresses = Addresses::of(&*self.system, &limits, self.has_files_and_tiers().1, true);
+        addresses.map_or(0, |addresses| addresses.most_budget)
+    }
+
+    /// Whether cells may wait in files of weights, and whether there is anything below memory.
+    fn has_files_and_tiers(&self) -> (bool, bool) {
+        let files = self.files && (self.disk.is_some() || self.limits.host.is_none());
+        let tiers = self.limits.host.is_some() || self.disk.is_some() || files;
+        (files, tiers)
+    }
+
     fn check_rates(&self) -> Result<()> {
         let rates = self.host_rates.unwrap_or((1.0, 1.0));
         if ![rates.0, rates.1].iter().all(|&r| r.is_finite() && r > 0.0) {
@@ -406,8 +424,7 @@ impl Builder {
             1.0 / threads as f64
         };
         let system = &*self.system;
-        let files = self.files && (self.disk.is_some() || self.limits.host.is_none());
-        let tiers = self.limits.host.is_some() || self.disk.is_some() || files;
+        let (files, tiers) = self.has_files_and_tiers();
         // A dry run takes address space only, and says itself what does not fit.
         let addresses = Addresses::of(system, &self.limits, tiers, self.dry)?;
         let tiers = self.tiers(&addresses, share, files)?;

@@ -62,11 +62,15 @@ impl Addresses {
         let spared = if stated.is_some() { 0 } else { left / 8 };
         let most = left.saturating_sub(least + spared) / arenas;
         if needed(arena) > left && (stated.is_some() || most < LEAST) {
+            let (who, least) = match stated {
+                Some(_) => ("this budget", needed(arena)),
+                // What is spared grows with what there is.
+                None => ("the smallest budget", needed(LEAST) * 8 / 7),
+            };
+            let (least, left) = Bytes::needed_of(Bytes(least), Bytes(left));
             return Err(Error::Build(format!(
-                "the process can map only {} more of address space (ulimit -v), and this budget needs {}\n  hint: raise the \
-                 limit{}",
-                Bytes(left),
-                Bytes(needed(arena)),
+                "the process can map only {left} more of address space (ulimit -v), and {who} needs {least}\n  hint: \
+                 raise the limit: `ulimit -v unlimited`{}",
                 match most / LEAST * LEAST {
                     0 => String::new(),
                     most => format!(", or give a budget of at most {}", Bytes(most)),
@@ -139,6 +143,8 @@ mod tests {
                         Err(error) => {
                             let text = error.to_string();
                             assert!(text.contains("ulimit -v"), "{text}");
+                            // Terabytes are what is reserved where nothing is bounded, and nobody needs them.
+                            assert!(!text.contains("TiB"), "{text}");
                             let told = text.split("at most ").nth(1);
                             let told = told.map(|told| told.parse::<Bytes>().unwrap().0);
                             if let Some(told) = told {

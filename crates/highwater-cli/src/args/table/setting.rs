@@ -89,6 +89,7 @@ impl<S> Setting<S> {
     pub(super) fn check(&'static self, settings: &S) -> Result<(), SettingsError> {
         (self.bounds)(settings).map_err(|(value, expected)| SettingsError::Range {
             setting: self.flag,
+            place: None,
             value,
             expected,
         })

@@ -62,6 +62,6 @@ fn an_entry_is_enough_for_a_setting() {
     let wrong = of_line("--temperature 301").check().unwrap_err();
     assert_eq!(
         wrong.to_string(),
-        "`temperature` is 301; expected a number from 0 to 300"
+        "--temperature is 301; expected a number from 0 to 300"
     );
 }

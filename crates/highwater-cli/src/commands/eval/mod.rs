@@ -178,7 +178,9 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     let Resolved {
         mut config, model, ..
     } = settings(&*files, args, (&place, run.as_ref()))?;
-    budget::keep_to_bound(&mut config, &model)?;
+    // Its weights may wait in their files.
+    config.machine.memory = budget::bounded(config.machine.memory, true);
+    config.validate(&model)?;
     machine::find_rates(&*files, &mut config.machine)?;
     let data = match &model {
         Blueprint::Text(_) => None,
@@ -467,7 +469,8 @@ fn fitting(
             // Their size is the model's.
             Task::ImageClassification => "a smaller --batch",
         };
-        return Err(refusal::does_not_fit(&forecast, &config.machine, smaller));
+        let machine = (&config.machine, true);
+        return Err(refusal::does_not_fit(&forecast, machine, smaller));
     }
     Ok(reserve)
 }

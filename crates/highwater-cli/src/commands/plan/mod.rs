@@ -23,7 +23,8 @@ use clap::{ArgAction, Args};
 use highwater_memory::DiskFiles;
 use serde::Serialize;
 
-use crate::args::{Computation, RunArgs};
+use crate::args::table::Table;
+use crate::args::{Computation, RunArgs, Settings, Subset};
 use crate::error::{Code, Failure};
 use crate::machine;
 use crate::planning::{Assumptions, budget};
@@ -57,12 +58,13 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
+    let (_, resolved) = args.run.resolved(&DiskFiles, resolve::run)?;
     let Resolved {
         mut config,
         model,
         notes,
-    } = resolve::run(&DiskFiles, &args.run.complete(&DiskFiles)?)?;
-    for note in &notes {
+    } = resolved;
+    for note in args.ignored().iter().chain(&notes) {
         output::news(note);
     }
     if let Err(failure) = check_data(&DiskFiles, &config) {
@@ -73,7 +75,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         ));
     }
     machine::find_rates(&DiskFiles, &mut config.machine)?;
-    budget::warn_of_budget(&config);
+    budget::warn_of_budget(&mut config);
     let assumptions = Assumptions::measure(&DiskFiles, &config, &model)?;
     if let Err(failure) = model.check_data(&DiskFiles, &config) {
         output::news(&format!("note: {}", failure.message()));
@@ -114,6 +116,7 @@ fn json(what: &impl Serialize) -> Result<String, Failure> {
 /// `plan`.
 #[derive(Args, Debug, Default)]
 #[command(allow_negative_numbers = true)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct PlanArgs {
     /// The settings.
     #[command(flatten)]
@@ -131,7 +134,49 @@ pub struct PlanArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
+    /// A flag of `train` and `init`, as are those below: their command lines are such of `plan` too.
+    #[arg(long, hide = true)]
+    pub out: Option<PathBuf>,
+
+    /// As above.
+    #[arg(long, hide = true)]
+    pub force: bool,
+
+    /// As above.
+    #[arg(long, hide = true)]
+    pub dry_run: bool,
+
+    /// As above.
+    #[arg(long, hide = true)]
+    pub profile: bool,
+
+    /// As above.
+    #[arg(long, hide = true)]
+    pub all: bool,
+
     /// Print help with all flags
     #[arg(long, action = ArgAction::HelpLong)]
     pub help_all: Option<bool>,
+}
+
+impl PlanArgs {
+    /// A note on flags that say nothing about a step.
+    fn ignored(&self) -> Option<String> {
+        let own = [
+            ("out", self.out.is_some()),
+            ("force", self.force),
+            ("dry-run", self.dry_run),
+            ("profile", self.profile),
+            ("all", self.all),
+        ];
+        let own = own
+            .iter()
+            .filter_map(|(flag, given)| given.then_some(*flag));
+        let settings = Settings::table().iter();
+        let settings =
+            settings.filter(|it| Computation::ignores(it) && it.is_given(&self.run.flags));
+        let flags = own.chain(settings.map(|setting| setting.flag));
+        let flags: Vec<_> = flags.map(|flag| format!("--{flag}")).collect();
+        (!flags.is_empty()).then(|| format!("note: ignored in a plan: {}", flags.join(", ")))
+    }
 }

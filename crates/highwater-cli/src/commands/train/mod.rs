@@ -37,11 +37,12 @@ use crate::terminal::output;
 /// [`Failure`], with the exit code to end with.
 pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
+    let (_, resolved) = args.run.resolved(&*files, resolve::train)?;
     let Resolved {
         mut config,
         model,
         notes,
-    } = resolve::train(&*files, &args.run.complete(&*files)?)?;
+    } = resolved;
     check_source(&*files, &config)?;
     if args.dry_run {
         for note in &notes {
@@ -154,7 +155,7 @@ fn dry_run(
     model: &Blueprint,
 ) -> Result<ExitCode, Failure> {
     machine::find_rates(&**files, &mut config.machine)?;
-    budget::warn_of_budget(&config);
+    budget::warn_of_budget(&mut config);
     let assumptions = Assumptions::measure(&**files, &config, model)?;
     let report = Report::new(&config, model, &assumptions, Duration::ZERO)?;
     budget::keep_to_planned(&mut config, &report.forecast);

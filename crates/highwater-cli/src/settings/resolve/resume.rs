@@ -49,8 +49,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         warmup_is_said: true,
     });
     output.apply(changes);
-    // Runs of earlier releases have files that people can have changed.
-    Filed::read(files, &dir.config())?.settings.check()?;
+    Filed::check(files, &dir.config())?;
     changes.check()?;
     let shortened = config.shorten_warmup();
     config.validate(&model)?;

@@ -9,12 +9,13 @@ use super::machine::machine;
 use super::model;
 use super::optimizer::optimizer;
 use super::training::{check_length, training};
-use crate::args::Settings;
 use crate::args::table::Table;
+use crate::args::{RunArgs, Settings, Subset};
 use crate::config::{ModelConfig, OutputConfig, RunConfig, Task};
 use crate::data::held_out::check_use;
 use crate::error::Failure;
 use crate::model::Blueprint;
+use crate::settings::from_config::locate;
 
 /// The settings of a run with the configuration of its model.
 #[derive(Debug)]
@@ -25,6 +26,24 @@ pub struct Resolved {
     pub model: Blueprint,
     /// What people may not expect of it.
     pub notes: Vec<String>,
+}
+
+impl<S: Subset> RunArgs<S> {
+    /// The settings, completed and resolved.
+    ///
+    /// # Errors
+    /// As [`RunArgs::complete`] and `resolve`. Of a value that is out of range it is said where it was given.
+    pub(crate) fn resolved(
+        &self,
+        files: &dyn Files,
+        resolve: impl FnOnce(&dyn Files, &Settings) -> Result<Resolved, Failure>,
+    ) -> Result<(Settings, Resolved), Failure> {
+        let settings = self.complete(files)?;
+        let resolved = resolve(files, &settings).map_err(|failure| {
+            failure.change(|error| locate(error, |setting| self.place_of(files, setting)))
+        })?;
+        Ok((settings, resolved))
+    }
 }
 
 /// The settings that `train` was asked for.

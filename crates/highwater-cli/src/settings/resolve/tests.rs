@@ -18,7 +18,8 @@ fn settings(files: &MemoryFiles, line: &str) -> Result<RunConfig, Failure> {
     let Command::Train(args) = Cli::try_parse_from(words).unwrap().command else {
         panic!("not train")
     };
-    train(files, &args.run.complete(files)?).map(|resolved| resolved.config)
+    let resolved = args.run.resolved(files, train);
+    resolved.map(|(_, resolved)| resolved.config)
 }
 
 fn refusal(line: &str) -> String {
@@ -79,10 +80,10 @@ fn what_does_not_go_together_is_refused() {
     assert!(refusal("--momentum 0.9").contains("--optimizer sgd"));
     assert!(refusal("--optimizer sgd --beta1 0.9").contains("--optimizer adamw"));
     assert!(refusal("--seq 257").contains("1 to 256"));
-    assert!(refusal("--batch 0").contains("`batch` is 0"));
-    assert!(refusal("--lr nan").contains("`lr` is NaN"));
-    assert!(refusal("--lr -1").contains("`lr` is -1"));
-    assert!(refusal("--save-every 0").contains("`save-every` is 0"));
+    assert!(refusal("--batch 0").contains("--batch is 0"));
+    assert!(refusal("--lr nan").contains("--lr is NaN"));
+    assert!(refusal("--lr -1").contains("--lr is -1"));
+    assert!(refusal("--save-every 0").contains("--save-every is 0"));
 }
 
 #[test]

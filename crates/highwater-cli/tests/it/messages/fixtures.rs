@@ -40,7 +40,7 @@ fn data(dir: &Path) {
     let tokens: Vec<u8> = (0..500_u16).flat_map(u16::to_le_bytes).collect();
     let robot = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n\
                  {\"messages\": [{\"role\": \"robot\", \"content\": \"a\"}]}\n";
-    let files: [(&str, &[u8]); 13] = [
+    let files: [(&str, &[u8]); 14] = [
         ("empty.txt", b""),
         ("short.txt", b"a few words"),
         ("latin.txt", b"caf\xe9 and more"),
@@ -53,11 +53,16 @@ fn data(dir: &Path) {
         ("table.csv", b"prompt,completion\na\n"),
         ("wide.jsonl", b"\xff\xfe{\0"),
         ("unknown.toml", b"[training]\nbach = 2\n"),
+        (
+            "negative.toml",
+            b"[training]\nbatch = 2\n\n[optimizer]\nlr = -1\n",
+        ),
         ("torn.toml", b"[training\nbatch = 2\n"),
     ];
     for (name, bytes) in files {
         write(dir.join(name), bytes);
     }
+    std::os::unix::fs::symlink("/dev/zero", dir.join("device")).unwrap();
     write(dir.join("text.txt"), "water runs over stones. ".repeat(100));
     write(dir.join("many.jsonl"), RECORD.repeat(100_000));
     fs::copy(dir.join("chats.jsonl"), dir.join("changed.jsonl")).unwrap();

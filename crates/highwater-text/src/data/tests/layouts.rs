@@ -123,9 +123,46 @@ fn arrays_of_every_type_are_read_or_refused_by_name() {
             &want,
         );
     }
-    let huge = [u64::MAX.to_le_bytes(), 1_u64.to_le_bytes()].concat();
-    let want = Refused("token 9223372036854775807 at position 0");
-    check("huge", 300, &[("t.npy", npy("<u8", "(2,)", &huge))], &want);
+}
+
+/// A token at each end of its type is the one that is refused, and the largest that a model can have is read.
+#[test]
+fn tokens_at_the_ends_of_their_types_are_told_as_they_are() {
+    let ends: [(&str, usize, i128); 13] = [
+        ("u1", 1, u8::MAX.into()),
+        ("i1", 1, i8::MIN.into()),
+        ("u2", 2, u16::MAX.into()),
+        ("i2", 2, i16::MIN.into()),
+        ("i2", 2, i16::MAX.into()),
+        ("u4", 4, u32::MAX.into()),
+        ("i4", 4, i32::MIN.into()),
+        ("i4", 4, i32::MAX.into()),
+        ("u8", 8, u64::MAX.into()),
+        ("u8", 8, 1 << 63),
+        ("u8", 8, (1 << 63) - 1),
+        ("i8", 8, i64::MIN.into()),
+        ("i8", 8, 255),
+    ];
+    for (kind, width, token) in ends {
+        for (order, is_big) in [("<", false), (">", true)] {
+            let mut bytes = token.to_le_bytes()[..width].to_vec();
+            if is_big {
+                bytes.reverse();
+            }
+            let files = files();
+            let array = npy(&format!("{order}{kind}"), "(1,)", &bytes);
+            super::put(&files, "/t.npy", &array);
+            let error = open(&files, "/t.npy", 255).unwrap_err().to_string();
+            let told = format!(
+                "token {token} at position 0 is out of range: the model has tokens 0 to 254"
+            );
+            assert!(error.ends_with(&told), "{order}{kind}: {error}");
+            if let Ok(vocab_size) = u32::try_from(token + 1) {
+                let tokens = open(&files, "/t.npy", vocab_size).unwrap();
+                assert_eq!(all(&tokens), [token as u32], "{order}{kind}");
+            }
+        }
+    }
 }
 
 #[test]
