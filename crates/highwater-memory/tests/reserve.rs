@@ -45,14 +45,19 @@ fn an_arena_does_not_count() {
 /// Reads each page of the program's own file that is mapped.
 #[expect(unsafe_code, reason = "pages are reached by address")]
 fn touch_code() {
-    let program = std::env::current_exe().unwrap();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let program = std::env::current_exe().expect("a program");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("mappings");
     for line in maps
         .lines()
-        .filter(|line| line.ends_with(program.to_str().unwrap()))
+        .filter(|line| line.ends_with(program.to_str().expect("UTF-8")))
     {
-        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        let (from, to) = line
+            .split_once(' ')
+            .expect("fields")
+            .0
+            .split_once('-')
+            .expect("addresses");
+        let address = |text| usize::from_str_radix(text, 16).expect("an address");
         for page in (address(from)..address(to)).step_by(4096) {
             // SAFETY: mapped, and readable as all of a program's file is.
             unsafe { std::ptr::with_exposed_provenance::<u8>(page).read_volatile() };
