@@ -30,21 +30,21 @@ impl Reserve {
         Ok(Self::read(arenas, &std::env::current_exe()?)?.0)
     }
 
-    /// The same without code that only the start of the process ran. It goes first. As some of it comes back, half of
-    /// the program's file is counted at least, where more than that is there.
+    /// The same without code that only the start of the process ran. It goes first. As some of it comes back, one of so
+    /// many parts of the program's file is counted at least, where more than that is there.
     ///
     /// # Errors
     /// As for [`Reserve::measure`].
-    pub fn measure_settled(arenas: &[&Arena]) -> io::Result<Self> {
+    pub fn measure_settled(arenas: &[&Arena], parts: u64) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let (before, file) = Self::read(arenas, &program)?;
-        if before.code <= file / 2 {
+        if before.code <= file / parts {
             return Ok(before);
         }
         code::release(&program)?;
         let (after, _) = Self::read(arenas, &program)?;
         Ok(Self {
-            code: after.code.max(file / 2),
+            code: after.code.max(file / parts),
             ..after
         })
     }

@@ -36,7 +36,7 @@ fn an_arena_does_not_count() {
 
     touch_code();
     let whole = Reserve::measure(&[&arena]).unwrap();
-    let settled = Reserve::measure_settled(&[&arena]).unwrap();
+    let settled = Reserve::measure_settled(&[&arena], 2).unwrap();
     let now = Reserve::measure(&[&arena]).unwrap();
     assert!(settled.code < whole.code, "{whole:?} {settled:?}");
     assert!(now.code < whole.code, "{whole:?} {now:?}");

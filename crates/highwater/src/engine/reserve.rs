@@ -14,6 +14,11 @@ const HEADROOM_BYTES: u64 = 8 << 20;
 /// What of it has to be left when a plan was made: for code that its kernels run for the first time.
 const MARGIN_BYTES: u64 = 2 << 20;
 
+/// The share of the program's file that is counted as code: a third when an engine starts, beside the headroom; half of
+/// it where that is used up. Steps of small models run less: 10.7 of 28 MB.
+const START_PARTS: u64 = 3;
+const SETTLED_PARTS: u64 = 2;
+
 /// What the heap takes for each node of a graph, its plan and those remembered, and what of that the
 /// headroom has room for, in bytes. A sum of the number of nodes alone: the same program must come to
 /// the same floor each time.
@@ -76,20 +81,20 @@ impl Engine {
 
     /// What a new engine reserves.
     pub(crate) fn first_reserve(&self) -> u64 {
-        let measured = self.measured_above(LEAST_BYTES, 0);
+        let measured = self.measured_above(LEAST_BYTES, START_PARTS);
         measured.unwrap_or(LEAST_BYTES) + HEADROOM_BYTES
     }
 
-    /// Measured bytes of the process outside the arenas with `margin` bytes, where they are more than `bytes`, also
-    /// without code that only its start ran.
-    fn measured_above(&self, bytes: u64, margin: u64) -> Option<u64> {
-        let measured =
-            |measure| Some(self.measure_reserve(measure) + margin).filter(|&it| it > bytes);
-        measured(Reserve::measure).and_then(|_| measured(Reserve::measure_settled))
+    /// Measured bytes of the process outside the arenas, where they are more than `bytes`, also without code that only
+    /// its start ran: see [`Reserve::measure_settled`].
+    fn measured_above(&self, bytes: u64, parts: u64) -> Option<u64> {
+        let above = |measured: u64| Some(measured).filter(|&measured| measured > bytes);
+        above(self.measure_reserve(Reserve::measure))?;
+        above(self.measure_reserve(|arenas| Reserve::measure_settled(arenas, parts)))
     }
 
     /// Measured bytes of the process outside the arenas; 0 where the system does not tell.
-    fn measure_reserve(&self, measure: fn(&[&Arena]) -> io::Result<Reserve>) -> u64 {
+    fn measure_reserve(&self, measure: impl Fn(&[&Arena]) -> io::Result<Reserve>) -> u64 {
         let reserve = self.0.store.with_arenas(|arenas| match &self.0.tiers.host {
             Some(host) => host.with_arena(|host| measure(&[arenas, &[host]].concat())),
             None => measure(arenas),
@@ -147,7 +152,9 @@ impl Engine {
     /// to make room for what the heap only keeps: that goes first.
     fn outgrown(&self, state: &State, margin: u64) -> Option<u64> {
         highwater_memory::heap::release_unused();
-        self.measured_above(state.memory.reserved.bytes(), margin)
+        let reserved = state.memory.reserved.bytes();
+        let measured = self.measured_above(reserved.saturating_sub(margin), SETTLED_PARTS)?;
+        Some(measured + margin)
     }
 
     fn set_measured(&self, state: &mut State, bytes: u64) {
