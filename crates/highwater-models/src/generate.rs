@@ -210,7 +210,9 @@ impl<'a> Continuation<'a> {
 
 impl Drop for Continuation<'_> {
     fn drop(&mut self) {
-        self.forget();
+        self.cache = None;
+        // Texts that were read whole have left tables, too: what a training step makes next would lie behind them.
+        self.model.release();
     }
 }
 

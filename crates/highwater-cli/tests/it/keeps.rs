@@ -450,6 +450,8 @@ fn a_run_whose_model_and_data_have_moved_goes_on() {
             "{name}"
         );
     }
+    // The tokenizer of this one is where it was no more; the run has a copy.
+    run(dir, "eval straight-run --data two/text.txt --threads 1");
     // Another model is not the run's.
     let weights = dir.join("two/base/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();

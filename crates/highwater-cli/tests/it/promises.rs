@@ -55,6 +55,23 @@ fn floors_hold_in_every_step() {
     }
 }
 
+/// A text that was drawn before the first step leaves nothing behind: not the tables of its positions either.
+#[test]
+fn a_floor_holds_after_a_sample() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for seq in [16, 17] {
+        let settings = format!("--model llama-nano --batch 1 --seq {seq} --threads 1");
+        let memory = floor(dir, &settings);
+        let (code, news) = run(
+            dir,
+            &format!("train {settings} --steps 1 --out run --force --memory {memory}"),
+        );
+        assert_eq!(code, Some(0), "{settings} in {memory}\n{news}");
+        assert!(news.contains("sample before"), "{news}");
+    }
+}
+
 /// A step of however many batches holds on to none of them.
 #[test]
 fn many_batches_in_a_step_take_what_a_few_do() {

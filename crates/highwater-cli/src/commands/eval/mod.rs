@@ -1,6 +1,7 @@
 //! `eval`: what a model comes to over all of some data, inside a budget that is planned before anything is loaded.
 
 mod images;
+mod place;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -12,17 +13,17 @@ use clap::Args;
 use highwater::{Builder, Engine, no_grad, skip_init};
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles, Files};
-use highwater_models::adapter::{WEIGHTS, adapter_parameters, is_adapter};
+use highwater_models::adapter::{adapter_parameters, is_adapter};
 use highwater_models::data::Reads;
 use highwater_models::{DataError, Order, TokenWidth, WeightsFolder};
 use serde_json::json;
 
 use crate::args::table::by_name;
 use crate::args::{Flags, Format, Settings};
-use crate::config::{ModelSource, Precision, RecordsConfig, RunConfig, Task, TrainingConfig};
+use crate::config::{Precision, RecordsConfig, RunConfig, Task, TrainingConfig};
 use crate::data::{ImageData, tokenize};
 use crate::error::{Code, Failure};
-use crate::folder::{Newest, RunDir, Which, adapters, model_folder, state};
+use crate::folder::{RunDir, Which};
 use crate::machine;
 use crate::model::{Batch, Blueprint, Model, base, tensors};
 use crate::planning::{Assumptions, budget, plan_call, refusal};
@@ -30,6 +31,7 @@ use crate::session::engine_and_model;
 use crate::settings::resolve::{self, Resolved};
 use crate::terminal::figures::{self, per_second};
 use crate::terminal::output;
+use place::Place;
 use text::Text;
 
 /// Sequences of a model folder are so long at most when nobody says.
@@ -148,16 +150,6 @@ impl Found {
     }
 }
 
-/// Where the weights of a model are.
-struct Place {
-    /// The folder of them all, or of the model that adapters are beside.
-    weights: PathBuf,
-    /// The file of adapters, and whether it has PEFT's names.
-    adapters: Option<(PathBuf, bool)>,
-    /// What says of which shape the model is: its folder, or a `model.json`.
-    shape: PathBuf,
-}
-
 /// Says what a model comes to over some data.
 ///
 /// # Errors
@@ -174,7 +166,7 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         }
         _ => None,
     };
-    let place = place(&*files, args, run.as_ref())?;
+    let place = Place::find(&*files, args, run.as_ref())?;
     let Resolved {
         mut config, model, ..
     } = settings(&*files, args, (&place, run.as_ref()))?;
@@ -231,14 +223,6 @@ fn finite(loss: f32) -> Result<f32, Failure> {
     ))
 }
 
-impl Place {
-    /// The files and folders that the model's numbers are in.
-    fn paths(&self) -> Vec<PathBuf> {
-        let adapters = self.adapters.iter().map(|(path, _)| path.clone());
-        [self.weights.clone()].into_iter().chain(adapters).collect()
-    }
-}
-
 /// Says what was found.
 fn tell(args: &EvalArgs, config: &RunConfig, found: &Found, seconds: f64) {
     let peak = Usage::read().map_or(0, |usage| usage.peak);
@@ -277,56 +261,6 @@ fn tell(args: &EvalArgs, config: &RunConfig, found: &Found, seconds: f64) {
     output::result(&format!("loss {loss:.4}, {told}\n{rate} {unit}/s; {kept}"));
 }
 
-/// A run's final model or its newest saved state, with what it is beside, or a model folder.
-fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<Place, Failure> {
-    let nothing = || {
-        let hint = "give the folder of a run, such as runs/gpt2-nano, or --model FOLDER";
-        Failure::usage("eval needs a model").hint(hint)
-    };
-    let folder = args.dir.as_ref().or(args.model.as_ref());
-    let folder = folder.ok_or_else(nothing)?.clone();
-    let whole = |folder: PathBuf| Place {
-        weights: folder.clone(),
-        adapters: None,
-        shape: folder,
-    };
-    let Some(run) = run else {
-        if files.metadata(&folder)?.is_none() {
-            let message = format!("{}: there is no such folder", folder.display());
-            return Err(Failure::usage(message));
-        }
-        args.which.check_none()?;
-        model_folder::check_weights(files, &folder)?;
-        return Ok(whole(folder));
-    };
-    let find = || match args.which.find(files, &folder)? {
-        Some(found) => Ok(found),
-        None => Err(model_folder::unsaved(files, &folder)?),
-    };
-    if let (Some(_), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) {
-        adapters::check_base(files, run)?;
-        let adapters = match find()? {
-            Newest::Final(folder) => (folder.join(WEIGHTS), true),
-            Newest::Saved(saved) => (saved.path().join(state::MODEL), false),
-        };
-        return Ok(Place {
-            adapters: Some(adapters),
-            ..whole(base.clone())
-        });
-    }
-    match find()? {
-        Newest::Final(last) => {
-            model_folder::check_weights(files, &last)?;
-            Ok(whole(last))
-        }
-        Newest::Saved(saved) => Ok(Place {
-            weights: saved.path().to_owned(),
-            adapters: None,
-            shape: folder.join("model.json"),
-        }),
-    }
-}
-
 /// The settings that it is looked at by: those of the run, with what flags say.
 fn settings(
     files: &dyn Files,
@@ -356,19 +290,19 @@ fn settings(
         if run.task.is_text() {
             of_run(&mut flags.seq, run.training.seq);
         }
-        flags.tokenizer = flags.tokenizer.or_else(|| run.model.tokenizer.clone());
+        let own = |path: PathBuf| files.metadata(&path).ok()?.map(|_| path);
+        // The run's own copies: what was named may be another file by now.
+        let tokenizer = || own(place.beside().join("tokenizer.json"));
+        let named = || run.model.tokenizer.as_ref();
+        let of_run = || named().map(|named| tokenizer().unwrap_or_else(|| named.clone()));
+        flags.tokenizer = flags.tokenizer.or_else(of_run);
         flags.token_dtype = flags.token_dtype.or(run.data.token_dtype);
         flags.precision = flags.precision.or(Some(run.training.precision));
         flags.memory = flags.memory.or(Some(run.machine.memory));
-        if let Some(records) = run
-            .data
-            .records
-            .as_ref()
-            .filter(|_| args.reads_records(files))
-        {
-            let own = args.dir.as_ref().map(|dir| RunDir::template_of(dir));
-            let own = own.filter(|path| files.metadata(path).is_ok_and(|found| found.is_some()));
-            of_run_records(&mut flags, (records, own.as_deref()));
+        let records = run.data.records.as_ref();
+        if let Some(records) = records.filter(|_| args.reads_records(files)) {
+            let template = || own(RunDir::template_of(args.dir.as_ref()?));
+            of_run_records(&mut flags, (records, template().as_deref()));
         }
     }
     if let (None, Blueprint::Text(model)) = (flags.seq, blueprint(files, &place.shape)?) {
