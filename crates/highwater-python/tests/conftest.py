@@ -37,3 +37,12 @@ def searched_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if find_spec("torch"):
         monkeypatch.setattr("highwater.torch._plan.plan_cache.plans_folder", lambda: folder)
     return folder
+
+
+@pytest.fixture
+def untimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel is measured, and no test that measures reads from the cache what is guessed instead."""
+    from highwater.torch._plan.roofline import guess
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)

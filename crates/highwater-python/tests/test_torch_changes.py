@@ -17,16 +17,13 @@ import torch
 import torch.nn.functional as F
 from highwater.torch._backend.saved_tensors import Held
 from highwater.torch._device.allocated import allocated
-from highwater.torch._plan.roofline import guess
 from releases import FOUND_BY_NAME
 from torch import Tensor, nn
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(untimed: None) -> None:
     torch._dynamo.reset()
-    # No time is looked at here.
-    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
 
 
 class Scaled(nn.Module):

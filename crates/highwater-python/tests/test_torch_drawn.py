@@ -10,7 +10,6 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch._plan.roofline import guess
 from releases import DRAWS_FROM_OBJECTS
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
@@ -20,10 +19,8 @@ WAYS = ["step", "plenty", "floor"]
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(untimed: None) -> None:
     torch._dynamo.reset()
-    # No time is looked at here.
-    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
 
 
 class Model(nn.Module):

@@ -17,7 +17,6 @@ import torch
 from highwater.torch._plan import plan_cache, problem as _problem
 from highwater.torch._plan.known import Known
 from highwater.torch._plan.plan_cache import Kept
-from highwater.torch._plan.roofline import guess
 from models import CASES, Gpt
 from torch import Tensor, nn
 
@@ -63,10 +62,8 @@ def needs(size: tuple[int, int]) -> tuple[int, int]:
     return backend.reports[0].floor_bytes, backend.reports[0].live_bytes
 
 
-def test_sizes_in_a_random_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sizes_in_a_random_order(untimed: None) -> None:
     # What is measured beside other work may make any plan look slow.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
     dice = random.Random(3)
     sizes = [(dice.randint(2, 9), dice.randint(8, 40)) for _ in range(4)]
     largest = max(sizes, key=lambda size: size[0] * size[1] ** 1.5)
@@ -81,9 +78,8 @@ def test_sizes_in_a_random_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert backend._known.searches < len(backend.reports)
 
 
-def test_another_size_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_size_is_not_searched(untimed: None) -> None:
     # A search that another measurement guides may end above the floor that is told.
-    monkeypatch.setattr("highwater.torch._plan.costs.measure", guess)
     model, call, backend = compiled("8GiB")
     for size in [(4, 32), (8, 32), (4, 16), (6, 24)]:
         call(ids(*size))
