@@ -167,7 +167,7 @@ fn what_is_far_too_long_is_not_said_again_in_full() {
     assert!(news.contains("plan.json: this is JSON"), "{news}");
 }
 
-/// What `train` and `init` are told of a step is said again to `plan`, with all that stands beside it.
+/// `plan` takes a whole command line of `train` or `init`, and names the flags that it ignores.
 #[test]
 fn a_plan_takes_the_flags_of_the_command_that_names_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -85,7 +85,7 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Creates an empty file beside `target`, or beside what links there lead to.
+    /// Creates an empty file next to `target`, or next to the file that links there lead to.
     ///
     /// # Errors
     /// As the system says, with `target` for the draft's name: those of writing it too.

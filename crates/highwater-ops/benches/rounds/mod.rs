@@ -21,7 +21,7 @@ impl Rounds {
     }
 
     /// Times a closure that does so many things, `unit` being 10^9 of them in a second.
-    #[expect(clippy::print_stdout, reason = "figures are what a bench is for")]
+    #[expect(clippy::print_stdout, reason = "a bench prints its figures")]
     pub(crate) fn time(&self, label: &str, (count, unit): (u64, &str), mut round: impl FnMut()) {
         if !self.wanted.is_empty() && !self.wanted.iter().any(|word| label.contains(word)) {
             return;

@@ -360,7 +360,7 @@ impl Builder {
         addresses.map_or(0, |addresses| addresses.most_budget)
     }
 
-    /// Whether cells may wait in files of weights, and whether there is anything below memory.
+    /// Whether cells may wait in files of weights, and whether there is host memory, a disk or such files.
     fn has_files_and_tiers(&self) -> (bool, bool) {
         let files = self.files && (self.disk.is_some() || self.limits.host.is_none());
         let tiers = self.limits.host.is_some() || self.disk.is_some() || files;
