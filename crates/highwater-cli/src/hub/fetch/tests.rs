@@ -246,6 +246,6 @@ fn files_that_an_index_names_stay_in_the_folder() {
         let index = serde_json::json!({"weight_map": {"a": hostile}}).to_string();
         std::fs::write(folder.join(INDEX), index).unwrap();
         let error = hub.weights(&name(), &folder).unwrap_err().to_string();
-        assert!(error.contains("no file of weights"), "{error}");
+        assert!(error.contains("not a weights file"), "{error}");
     }
 }
