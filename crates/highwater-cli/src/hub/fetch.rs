@@ -1,17 +1,12 @@
 //! What is asked of the hub, and where it is put.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use highwater::Bytes;
 use highwater_memory::saved::{rename_durably, write_atomic};
-use highwater_memory::{DiskFiles, FileWrite, Files};
+use highwater_memory::{DiskFiles, Files};
 use serde::Deserialize;
-use ureq::config::RedirectAuthHeaders;
-use ureq::http::{Response, StatusCode};
-use ureq::{Agent, Body};
 
+use super::curl::{Answer, Curl};
 use super::name::{FOLDER, Name, is_name};
 use crate::error::{Code, Failure};
 use crate::terminal::output;
@@ -31,19 +26,20 @@ const SETTINGS: [&str; 8] = [
 
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
-/// The largest answer that is no file, in bytes.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// The largest index, in bytes.
+const INDEX_BYTES_MAX: u64 = 64 << 20;
+/// The status of a request that begins behind a file's end.
+const NOT_IN_RANGE: u16 = 416;
 /// What the end of a file's name is while it is written.
 const PARTIAL: &str = ".incomplete";
 
 /// A hub, and the cache of what it has.
 pub(super) struct Hub {
     endpoint: String,
-    token: Option<String>,
     cache: PathBuf,
     /// Whether nothing may be asked.
     is_offline: bool,
-    agent: Agent,
+    curl: Curl,
 }
 
 /// What the hub says of a model.
@@ -79,7 +75,7 @@ fn shards(folder: &Path) -> Result<Vec<String>, Failure> {
         return Ok(Vec::new());
     }
     let mut file = DiskFiles.open(&path)?;
-    let mut json = vec![0; file.bytes().min(ANSWER_BYTES_MAX) as usize];
+    let mut json = vec![0; file.bytes().min(INDEX_BYTES_MAX) as usize];
     file.read_exact_at(0, &mut json)?;
     let damaged =
         |problem: String| Failure::new(Code::Files, format!("{}: {problem}", path.display()));
@@ -123,7 +119,7 @@ impl Hub {
         };
         let token = of("HF_TOKEN")
             .or_else(saved)
-            .map(|token| token.trim().to_owned());
+            .and_then(|token| Some(token.split_whitespace().next()?.to_owned()));
         let endpoint = of("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let mut hub = Self::new(&endpoint, token, cache);
         let is_set = |name: &str| of(name).is_some_and(|value| value != "0");
@@ -132,18 +128,11 @@ impl Hub {
     }
 
     fn new(endpoint: &str, token: Option<String>, cache: PathBuf) -> Self {
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-            .timeout_connect(Some(Duration::from_secs(20)))
-            .timeout_recv_response(Some(Duration::from_mins(1)))
-            .build();
         Self {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
-            token,
             cache,
             is_offline: false,
-            agent: agent.into(),
+            curl: Curl { token },
         }
     }
 
@@ -173,7 +162,7 @@ impl Hub {
             self.endpoint, name.repository
         );
         let found = match self
-            .get(&url, 0)
+            .get(&url, None, false)
             .and_then(|answer| self.model(name, answer))
         {
             Ok(found) => found,
@@ -183,7 +172,8 @@ impl Hub {
                 let Some(folder) = last.and_then(|commit| there(commit.trim())) else {
                     return Err(failure);
                 };
-                output::news(&format!("note: {failure}: taking {}", folder.display()));
+                let why = failure.message();
+                output::news(&format!("note: {why}: using {}", folder.display()));
                 return Ok(folder);
             }
         };
@@ -221,17 +211,10 @@ impl Hub {
             .try_for_each(|file| self.fetch((name, &name.revision), folder, file))
     }
 
-    fn model(&self, name: &Name, answer: Response<Body>) -> Result<Model, Failure> {
+    fn model(&self, name: &Name, answer: Answer) -> Result<Model, Failure> {
         let told = format!("hf:{}@{}", name.repository, name.revision);
         let answer = self.expected(answer, &told)?;
-        let mut json = Vec::new();
-        let read = answer
-            .into_body()
-            .into_reader()
-            .take(ANSWER_BYTES_MAX)
-            .read_to_end(&mut json);
-        read.map_err(|error| Failure::new(Code::Files, format!("{told}: {error}")))?;
-        let model: Model = serde_json::from_slice(&json).map_err(|error| {
+        let model: Model = serde_json::from_slice(&answer.body).map_err(|error| {
             Failure::new(Code::Files, format!("{told}: {}: {error}", self.endpoint))
         })?;
         if !is_name(&model.sha) {
@@ -243,30 +226,23 @@ impl Hub {
         Ok(model)
     }
 
-    /// Asks for a URL, from some byte on.
-    fn get(&self, url: &str, from: u64) -> Result<Response<Body>, Failure> {
-        let failed = |problem: String| {
-            Failure::new(Code::Files, format!("{url}: {problem}"))
-                .id("HW1044")
-                .hint("models in the cache need no network: give their folder")
-        };
+    /// Asks for a URL; with `to`, for what that file lacks.
+    fn get(&self, url: &str, to: Option<&Path>, is_long: bool) -> Result<Answer, Failure> {
         if self.is_offline {
-            return Err(failed("HF_HUB_OFFLINE is set".to_owned()));
+            return Err(Failure::new(
+                Code::Files,
+                format!("{url}: HF_HUB_OFFLINE forbids downloads"),
+            )
+            .id("HW1044")
+            .hint("models in the cache need no network: give their folder"));
         }
-        let mut request = self.agent.get(url).header("User-Agent", "highwater");
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        if from > 0 {
-            request = request.header("Range", format!("bytes={from}-"));
-        }
-        request.call().map_err(|error| failed(error.to_string()))
+        self.curl.get(url, to, is_long)
     }
 
     /// An answer that is what was asked for.
-    fn expected(&self, answer: Response<Body>, what: &str) -> Result<Response<Body>, Failure> {
-        let status = answer.status();
-        if status.is_success() {
+    fn expected(&self, answer: Answer, what: &str) -> Result<Answer, Failure> {
+        let status = answer.status;
+        if (200..300).contains(&status) {
             return Ok(answer);
         }
         let failure = Failure::new(
@@ -275,11 +251,9 @@ impl Hub {
         )
         .id("HW1044");
         Err(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => failure
+            401 | 403 => failure
                 .hint("accept the model's terms on its page, and set HF_TOKEN to a token of yours"),
-            StatusCode::NOT_FOUND => {
-                failure.hint("look for the name, the revision and the file on the hub")
-            }
+            404 => failure.hint("look for the name, the revision and the file on the hub"),
             _ => failure.hint("try again later: the download continues where it ended"),
         })
     }
@@ -298,60 +272,23 @@ impl Hub {
             return Ok(());
         }
         let draft = folder.join(format!("{file}{PARTIAL}"));
-        let before = DiskFiles.metadata(&draft)?.map_or(0, |found| found.bytes);
         let url = format!(
             "{}/{}/resolve/{commit}/{file}",
             self.endpoint, name.repository
         );
-        let mut answer = self.get(&url, before)?;
-        let (start, whole) = range(&answer);
-        if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            if whole == Some(before) {
-                return Ok(rename_durably(&DiskFiles, &draft, &path)?);
-            }
+        let is_long = file.ends_with(".safetensors");
+        if is_long {
+            output::news(&format!("downloading {file}"));
+        }
+        let mut answer = self.get(&url, Some(&draft), is_long)?;
+        if answer.has_no_range || answer.status == NOT_IN_RANGE {
             DiskFiles.remove_file(&draft)?;
-            answer = self.get(&url, 0)?;
+            answer = self.get(&url, Some(&draft), is_long)?;
         }
-        if answer.status() == StatusCode::PARTIAL_CONTENT && start != Some(before) {
-            DiskFiles.remove_file(&draft)?;
-            answer = self.get(&url, 0)?;
-        }
-        let answer = self.expected(answer, &format!("hf:{}: {file}", name.repository))?;
-        let mut to = if answer.status() == StatusCode::PARTIAL_CONTENT {
-            DiskFiles.append(&draft)?
-        } else {
-            DiskFiles.create(&draft)?
-        };
-        let length = answer.headers().get("content-length");
-        let length: Option<u64> = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        if let Some(length) = length.filter(|&length| length > 1 << 20) {
-            output::news(&format!("fetching {file}: {}", Bytes(length)));
-        }
-        let count = copy(answer, &mut *to).map_err(|error| {
-            Failure::new(Code::Files, format!("{url}: {error}"))
-                .id("HW1044")
-                .hint("run the same command again: it continues the download")
-        })?;
-        to.sync_all()?;
-        if length.is_some_and(|length| length != count) {
-            let message = format!("{url}: {count} bytes came, of {}", length.unwrap_or(0));
-            return Err(Failure::new(Code::Files, message)
-                .id("HW1044")
-                .hint("run the same command again: it continues the download"));
-        }
+        self.expected(answer, &format!("hf:{}: {file}", name.repository))?;
+        DiskFiles.append(&draft)?.sync_all()?;
         Ok(rename_durably(&DiskFiles, &draft, &path)?)
     }
-}
-
-/// The first byte that an answer has, and how many there are in all, as far as it says.
-fn range(answer: &Response<Body>) -> (Option<u64>, Option<u64>) {
-    let told = answer.headers().get("content-range");
-    let told = told.and_then(|told| told.to_str().ok()?.strip_prefix("bytes "));
-    let Some((range, whole)) = told.and_then(|told| told.split_once('/')) else {
-        return (None, None);
-    };
-    let start = range.split('-').next().and_then(|start| start.parse().ok());
-    (start, whole.parse().ok())
 }
 
 /// A lock on a folder of the cache, until it is dropped.
@@ -359,25 +296,6 @@ fn alone(folder: &Path) -> Result<std::fs::File, Failure> {
     let path = folder.join(".highwater.lock");
     let locked = std::fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
     locked.map_err(|error| Failure::new(Code::Files, format!("{}: {error}", path.display())))
-}
-
-/// Writes what an answer has to say, and counts it.
-fn copy(answer: Response<Body>, to: &mut dyn FileWrite) -> std::io::Result<u64> {
-    let mut from = answer
-        .into_body()
-        .into_with_config()
-        .limit(u64::MAX)
-        .reader();
-    let (mut buffer, mut count) = (vec![0; 1 << 18], 0);
-    loop {
-        let length = from.read(&mut buffer)?;
-        if length == 0 {
-            return Ok(count);
-        }
-        to.write_all(&buffer[..length])
-            .map_err(std::io::Error::other)?;
-        count += length as u64;
-    }
 }
 
 #[cfg(test)]

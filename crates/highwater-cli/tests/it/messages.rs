@@ -3,7 +3,7 @@
 //! To add an error, add a case to `messages/cases.rs`, and write the page anew:
 //! `HIGHWATER_MESSAGES=write cargo test -p highwater-cli --test it messages`. Then read what has changed there.
 
-#![cfg(all(target_os = "linux", not(feature = "hub")))]
+#![cfg(target_os = "linux")]
 
 mod cases;
 mod fixtures;
@@ -154,6 +154,7 @@ fn typed(case: &Case) -> String {
     match case.means {
         Means::Plain => format!("$ highwater {line}"),
         Means::FullOutput => format!("$ highwater {line} > /dev/full"),
+        Means::Offline => format!("$ HF_HUB_OFFLINE=1 highwater {line}"),
         Means::AddressSpace(limit) => format!("$ ulimit -v {limit}\n$ highwater {line}"),
         Means::KilledChild => format!("$ highwater {line}  # and `kill -9` of its child"),
         Means::CutWeights => format!("$ highwater {line}  # and `truncate` between two turns"),
@@ -166,6 +167,9 @@ fn met(dir: &Path, case: &Case) -> (i32, String) {
     command.stdin(Stdio::null());
     match case.means {
         Means::Plain | Means::KilledChild => {}
+        Means::Offline => {
+            command.env("HF_HUB_OFFLINE", "1").env_remove("HF_ENDPOINT");
+        }
         Means::FullOutput => {
             let full = File::options().write(true).open("/dev/full").unwrap();
             command.stdout(full);

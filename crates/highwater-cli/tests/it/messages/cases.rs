@@ -19,6 +19,8 @@ pub(super) enum Means {
     Plain,
     /// Its results go to a disk that is full.
     FullOutput,
+    /// `HF_HUB_OFFLINE` is set.
+    Offline,
     /// Its address space, in KiB, is bounded by `ulimit -v`.
     AddressSpace(&'static str),
     /// The process that it starts is killed.
@@ -212,5 +214,5 @@ const FORMATS: &[Case] = &[
     case("HW1042", "a tokenizer with more tokens than the model", "train --model ./mixed --data chats.jsonl --seq 64"),
     case("HW1043", "positions that GGUF cannot hold", "export yarn --out yarn.gguf"),
     case("HW1043", "a NaN in the weights, in an export", "export nan --out nan.gguf"),
-    case("HW1044", "a model of the hub, in a program without it", "plan --model hf:org/name"),
+    with("HW1044", "a model that is not in the cache, where downloads are forbidden", "plan --model hf:org/name", Means::Offline),
 ];
