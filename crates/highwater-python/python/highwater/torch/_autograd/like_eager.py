@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .._dynamo.generators import price
 from .._dynamo.python_draws import refuse_wide
 from .._dynamo.refusals import needs_number
+from .._dynamo.threads import tracing
 from .._graph.nested import graphs_within
 from .._messages.locations import CannotPlan, line_of, shortened
 from .aliases import apart
@@ -67,8 +68,9 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
 
     refuse_swapped(module)
     refuse_wide(module.graph)
-    open_regions(module)
-    return apart(traced, module, inputs)
+    with tracing:
+        open_regions(module)
+        return apart(traced, module, inputs)
 
 
 def line_of_number(module: fx.GraphModule) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -43,6 +44,13 @@ WORDS = {
 }
 
 
+class Call(threading.local):
+    """The call of a thread that is under way."""
+
+    ran = False
+    model: weakref.ref[nn.Module] | None = None
+
+
 class Backend:
     """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
 
@@ -68,9 +76,7 @@ class Backend:
         self._costs = Costs()
         self._known = Known()
         self._held = Held(self.memory)
-        self._ran = False
-        self._model: weakref.ref[nn.Module] | None = None
-        """The module that is called, if it is one."""
+        self._call = Call()
         self._options: dict[str, Any] | None = None
         """Where it was found by its name: what it was asked for with."""
 
@@ -85,6 +91,24 @@ class Backend:
         """`torch.compile` asks for it at once: there may be no graph to call the backend with."""
         self._around_calls(sys._getframe(1))
         return "highwater"
+
+    @property
+    def _ran(self) -> bool:
+        """Whether something ran in this thread's call."""
+        return self._call.ran
+
+    @_ran.setter
+    def _ran(self, ran: bool) -> None:
+        self._call.ran = ran
+
+    @property
+    def _model(self) -> weakref.ref[nn.Module] | None:
+        """The module that this thread calls, if it is one."""
+        return self._call.model
+
+    @_model.setter
+    def _model(self, model: weakref.ref[nn.Module] | None) -> None:
+        self._call.model = model
 
     def _around_calls(self, caller: FrameType) -> None:
         refuse_cuts()
