@@ -34,7 +34,7 @@ def install() -> None:
 
     @contextmanager
     def session() -> Iterator[None]:
-        with known():  # type: ignore[no-untyped-call]
+        with known():
             if is_active():
                 compiler._is_compiling_flag = OfThread()  # type: ignore[assignment]
             yield
