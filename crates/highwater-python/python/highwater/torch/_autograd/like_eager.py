@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import torch
 import torch._functorch.config
+import torch._inductor.config
 from torch import Tensor, fx
 from torch._C import DispatchKey
 from torch._functorch._aot_autograd import graph_compile, runtime_wrappers
@@ -53,7 +54,7 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
 
     def traced(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         share_casts(module, inputs)
-        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are(), first_calls_alike():
+        with torch._functorch.config.patch(backward_pass_autocast="off"), torch._inductor.config.patch(fallback_random=True), own_kernels(), numbers_as_they_are(), first_calls_alike():
             try:
                 with warnings.catch_warnings():
                     # AOTAutograd would tell of what is raised, with lines of ours.
