@@ -108,7 +108,7 @@ def test_what_the_optimizer_lacks() -> None:
     model, loss = small(), Scaled()
     optimizer = optim.SGD(model.parameters(), 0.1)
     before = copy.deepcopy(model)
-    with pytest.raises(ValueError, match="loss_fn.weight is not in the optimizer: add it"):
+    with pytest.raises(ValueError, match="depends on loss_fn.weight, which is not in the optimizer: add it"):
         highwater.torch.step(model, loss, optimizer, memory="1GiB")(X, Y)
     lost = nn.Parameter(torch.ones(16))
     with pytest.raises(highwater.torch.CannotPlan, match=r"depends on a parameter of shape \(16,\), which is not in the optimizer: add it"):
