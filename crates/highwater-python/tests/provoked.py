@@ -83,6 +83,7 @@ ENTRIES: dict[str, list[str]] = {
         "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, gradient_accumulation_steps=0)",
         'plan(model, (x, y), loss_fn=mse, optimizer=AdamW, max_grad_norm="1.0")',
         "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, max_grad_norm=-1.0)",
+        "plan(model, (x, y), loss_fn=mse, max_grad_norm=1.0)",
         "plan(model, x, batches=8)",
         "plan(model, x, batches=(0, -1))",
         "plan(model, x, batches=[10**15])",

@@ -86,6 +86,8 @@ class Choices:
         device = joint.device
         products = has_products(kernel.node for kernel in joint.kernels)
         external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.always)
+        self.earlier_gradients = 0
+        """Of what is outside: gradients of earlier micro-batches."""
         self.library_bytes = device.libraries(products, 2 if joint.backward else 1)
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external

@@ -175,7 +175,9 @@ class Whole:
             outside += SCALER_STATE * joint.device.rounded(4)
         # States that may wait on the host are the plan's.
         apart = {id(kernel.node.target.parameter) for kernel in joint.kernels if kernel.cell_bytes}  # type: ignore[union-attr]
-        return Choices(joint, step.costs, outside + step.state_bytes(apart), step.host_memory)
+        choices = Choices(joint, step.costs, outside + step.state_bytes(apart), step.host_memory)
+        choices.earlier_gradients = held(gradients, joint.device)
+        return choices
 
 
 def kept_bytes(graph: fx.Graph, outputs: int, device: Device) -> int:
