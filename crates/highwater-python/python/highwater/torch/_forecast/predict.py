@@ -18,7 +18,7 @@ from .._dynamo.exceptions import is_of_dynamo, translate
 from .._dynamo.refusals import no_step
 from .._messages import arguments
 from .._messages.amounts import MOST, parse
-from .._messages.errors import unlogged
+from .._messages.errors import said, unlogged
 from .._messages.locations import where
 from .._optim.optimizers import Optimizers
 from .._optim.rehearsal import copied
@@ -193,7 +193,7 @@ def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Mod
         try:
             return copy.deepcopy(model, known)
         except Exception as error:
-            raise TypeError(f"plan needs a copy of the model, and copy.deepcopy(model) failed: {error}") from error
+            raise TypeError(f"plan needs a copy of the model, and copy.deepcopy(model) failed: {said(error)}") from error
 
 
 def made(optimizer: Any, model: nn.Module, fake: nn.Module, mode: FakeTensorMode) -> Any:
