@@ -100,6 +100,7 @@ ENTRIES: dict[str, list[str]] = {
         'step(model, mse, SGD, memory="1GiB")',
         'step(model, mse, [], memory="1GiB")',
         'step(model, mse, torch.optim.lr_scheduler.StepLR(optimizer, 1), memory="1GiB")',
+        'step(model, mse, model.parameters(), memory="1GiB")',
         'step(model, mse, [optimizer, AdamW(model[2].parameters())], memory="1GiB")',
         "class AcceleratedOptimizer(SGD):\n    scaler = torch.amp.GradScaler()\n"
         'step(model, mse, AcceleratedOptimizer(model.parameters(), 0.1), memory="1GiB")',
@@ -180,6 +181,9 @@ ENTRIES: dict[str, list[str]] = {
     "backend": [
         'backend("1GiB", graph_breaks="allow")',
         'backend("1GiB")(model, [x])',
+        "torch.compile(model, backend=backend)(x)",
+        'backend(model, "1GiB")',
+        'backend("1GiB", "separate")',
         "with torch._dynamo.config.patch(optimize_ddp=False):\n"
         '    torch.compile(nn.parallel.DistributedDataParallel(model), backend=backend("1GiB"))(x)',
         'backend("1GiB", graph_breaks="separate", gradients="loss")',
@@ -189,7 +193,7 @@ ENTRIES: dict[str, list[str]] = {
         'torch.compile(model, backend="highwater", options="1GiB")',
         'torch.compile(model, backend="highwater", mode="max-autotune")',
         'torch.compile(model, backend="highwater")',
-        'torch.compile(model, backend=backend("500B"))(x)',
+        "torch.compile(model, backend=backend(8))(x)",
         "class Printing(Model):\n    def forward(self, x):\n        print(x.shape)\n        return self.layer(x)\n"
         'torch.compile(Printing(), backend=backend("1GiB"))(x)',
         "model[0].register_full_backward_hook(lambda layer, into, out: (into[0] * 2,))\n"

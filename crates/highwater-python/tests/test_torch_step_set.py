@@ -471,7 +471,7 @@ def test_optimizers_that_a_step_cannot_call() -> None:
     for optimizer, words in [
         (optim.SGD, "optimizer is the class SGD"),
         ([], "pass an optimizer, or a list"),
-        (optim.lr_scheduler.StepLR(optim.SGD(model.parameters()), 1), "an object with param_groups and step\\(\\), not StepLR"),
+        (optim.lr_scheduler.StepLR(optim.SGD(model.parameters()), 1), "is a learning rate scheduler \\(StepLR\\): pass its optimizer"),
         (optim.LBFGS(model.parameters()), "LBFGS.step needs a closure"),
         (Sam(model.parameters()), "Sam.step needs a closure"),
     ]:

@@ -20,7 +20,7 @@ from .._dynamo.calls import around_calls
 from .._dynamo.distributed import refuse_cuts
 from .._dynamo.exceptions import is_of_dynamo, translate, try_again
 from .._dynamo.loss_alone import detach_others, refusing
-from .._dynamo.refusals import no_model, refuse_piece, wrapped_before
+from .._dynamo.refusals import no_model, refuse_alone, refuse_piece, wrapped_before
 from .._dynamo.sizes import for_each_size, is_dynamic
 from .._messages.amounts import parse
 from .._messages.arguments import kind_of, one_of
@@ -62,6 +62,10 @@ class Backend:
         kernels: Kernels = "pytorch",
         gradients: Gradients = "all",
     ) -> None:
+        if isinstance(memory, fx.GraphModule):  # torch.compile calls what it is given
+            raise while_compiling(TypeError, 'state the memory: torch.compile(model, backend=highwater.torch.backend("8GiB")), or "highwater" with options')
+        if isinstance(memory, nn.Module):
+            raise TypeError('a backend takes no model: torch.compile(model, backend=highwater.torch.backend("8GiB"))')
         for name, value in {"graph_breaks": graph_breaks, "kernels": kernels, "gradients": gradients}.items():
             one_of(name, value, WORDS[name])
         if gradients == "loss" and graph_breaks == "separate":
@@ -123,7 +127,8 @@ class Backend:
         elif self.graph_breaks == "separate":
             try_again(error)
 
-    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:
+        refuse_alone()
         refuse_cuts()
         if ignored := [name for name, value in kwargs.items() if value]:
             raise while_compiling(
@@ -153,7 +158,7 @@ class Backend:
 
 def backend(
     memory: int | str,
-    *,
+    *others: Any,
     graph_breaks: GraphBreaks = "refuse",
     host_memory: int | str = 0,
     kernels: Kernels = "pytorch",
@@ -180,6 +185,8 @@ def backend(
     is left out, as it would cut the graph. Warns (`NothingPlanned`) where `torch.compile` takes nothing of a
     model, and (`AboveMemory`) where forwards that wait for their backward take more than a plan leaves.
     """
+    if others and not isinstance(memory, nn.Module):
+        raise TypeError(f'settings after memory have names, as in backend("8GiB", graph_breaks="separate"), unlike {others[0]!r}')
     return Backend(memory, graph_breaks, host_memory, kernels, gradients)
 
 

@@ -21,13 +21,17 @@ class GraphBreak(Shortened):
     """A model that `torch.compile` cannot take as one graph. The message names the line that breaks it."""
 
 
+def refuse_alone() -> None:
+    """Refuses a call by somebody else than Dynamo."""
+    if getattr(tls, "current_tx", None) is None:
+        raise TypeError("a backend is called by torch.compile: torch.compile(model, backend=highwater.torch.backend(memory))")
+
+
 def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
     """Refuses a graph that ends in a break, or follows one, or another graph of the same call."""
     reason: Any = getattr(module, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         raise refusal(f"breaks it at {place_of(reason.user_stack)}", reason.reason)
-    if getattr(tls, "current_tx", None) is None:
-        raise TypeError("a backend is called by torch.compile: torch.compile(model, backend=highwater.torch.backend(memory))")
     code = InstructionTranslator.current_tx().output.root_tx.f_code
     resumed = re.fullmatch(TORCH_DYNAMO_RESUME_IN_PREFIX + r"_.*_at_(\d+).*", code.co_name)
     if resumed:
