@@ -229,6 +229,9 @@ ENTRIES: dict[str, list[str]] = {
         '    torch.compile(model, backend=backend("1GiB", kernels="inductor"))(x)',
     ],
     "Inputs": [
+        "class Twice(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, function, types, args=(), kwargs=None):\n"
+        "        return super().__torch_function__(function, types, args, kwargs or {}) * 2\n"
+        'torch.compile(model, backend=backend("1GiB"))(x.as_subclass(Twice))',
         "class Focal(Model):\n    def forward(self, x, gamma):\n        return (self.layer(x).sigmoid() ** gamma.item()).sum()\n"
         "with torch._dynamo.config.patch(capture_scalar_outputs=True):\n"
         '    torch.compile(Focal(), backend=backend("1GiB"))(x, torch.tensor(2.5))',

@@ -25,6 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from .._dynamo.effects import is_write
+from .._dynamo.refusals import refuse_functions
 from .._dynamo.threads import tracing
 from .._messages.locations import CannotPlan, input_name, line_of, shortened
 
@@ -114,7 +115,9 @@ def overlap(a: View, b: View) -> bool:
 
 def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Refuses inputs that no plan is for."""
-    for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
+    places = module.graph.find_nodes(op="placeholder")
+    refuse_functions(inputs[: len(places)], lambda i: input_name(places[i]))
+    for place, value in zip(places, inputs):
         if isinstance(value, Tensor) and value.is_nested:
             raise CannotPlan(
                 f"{input_name(place)} is a nested tensor, whose sizes are unknown to a plan: pass its values() and offsets(), and build it in the "

@@ -124,7 +124,7 @@ class Backend:
             raise wrapped_before() from None
         if is_of_dynamo(error):
             translate(error, no_model, call, args, kwargs)
-        elif self.graph_breaks == "separate":
+        if self.graph_breaks == "separate":
             try_again(error)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:

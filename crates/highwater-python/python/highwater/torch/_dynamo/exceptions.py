@@ -13,12 +13,13 @@ from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, InternalTorchDynamoError
 from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError, Unsupported, UserError
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
 
 from .._messages.errors import Shortened, unlogged, without_advice
 from .._messages.locations import LIBRARIES, CannotPlan, is_of_user, shortened
 from .calls import LIMITS, SIZES, settings
 from .patches import branches_as_eager
-from .refusals import needs_number, no_step, place_of
+from .refusals import code_of, needs_number, no_step, place_of, refuse_functions
 
 # Where Dynamo's words begin in errors that it did not raise.
 EXPLAINED = "\n\nfrom user code:\n"
@@ -55,7 +56,7 @@ def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 def is_of_dynamo(error: BaseException) -> bool:
     """Whether Dynamo raised an error, or added words of its own to one."""
     own = isinstance(error, DYNAMO) or EXPLAINED in str(error) and not isinstance(error, TorchDynamoException)
-    return own or asks_for_number(error) or is_of_tracer(error)
+    return own or isinstance(error, InternalTorchDynamoError) or asks_for_number(error) or is_of_tracer(error)
 
 
 def is_of_tracer(error: BaseException) -> bool:
@@ -83,7 +84,10 @@ def translate(
     if isinstance(error, BackendCompilerFailed):
         raise untraced(error.inner_exception) from None
     if asks_for_number(error):
-        raise needs_number(place_in(error)) from None
+        raise needs_number(*place_in(error)) from None
+    if isinstance(error, InternalTorchDynamoError):
+        refuse_functions(pytree.tree_leaves((args, kwargs)), lambda _: "an input")
+        return
     if call and (not isinstance(error, TorchDynamoException) or isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
         raise_own(error, call, args, kwargs)
     if isinstance(error, Unsupported):

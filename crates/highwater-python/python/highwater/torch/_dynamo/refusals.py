@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.symbolic_convert import InstructionTranslator, tls
 from torch._dynamo.utils import graph_break_reasons
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._messages.errors import Shortened, without_advice
-from .._messages.locations import is_of_user, line_of_caller, shortened
+from .._messages.locations import CannotPlan, is_of_user, line_of_caller, shortened
+from .patches import active
 
 
 class GraphBreak(Shortened):
@@ -70,8 +74,27 @@ def wrapped_before() -> GraphBreak:
     )
 
 
-def no_model(broken: Unsupported) -> GraphBreak:
-    """The refusal of a model that Dynamo could not take as one graph."""
+def refuse_functions(values: Iterable[Any], name: Callable[[int], str]) -> None:
+    """Refuses tensors whose class has a `__torch_function__` of its own: Dynamo forgets the class of some results, which are then
+    computed as of plain tensors. `name`: of the tensor at a place."""
+    for i, value in enumerate(values):
+        if isinstance(value, Tensor) and not isinstance(value, FakeTensor) and has_own_function(type(value)) and not is_traceable_wrapper_subclass(value):
+            kind = type(value).__name__
+            raise CannotPlan(f"{name(i)} is a {kind}, whose __torch_function__ a graph does not always call: pass a plain tensor, .as_subclass(torch.Tensor)")
+
+
+def has_own_function(kind: type[Tensor]) -> bool:
+    own: Any = kind.__torch_function__
+    known: Any = Tensor.__torch_function__
+    return own is not torch._C._disabled_torch_function_impl and getattr(own, "__func__", own) is not known.__func__
+
+
+# Where Dynamo wants to know a number that it has as a tensor.
+OF_NUMBERS = ("`Tensor.item()`", "aten._local_scalar_dense", "UnspecializedPythonVariable")
+
+
+def known_cause(broken: Unsupported) -> GraphBreak | None:
+    """The refusal of what can be said better than by Dynamo."""
     if BACKWARD_HOOKS in str(broken):
         return no_backward_hooks()
     return refusal(f"breaks it at {place_of(broken.real_stack or ())}", str(broken))
