@@ -141,6 +141,8 @@ ENTRIES: dict[str, list[str]] = {
         'model = Chosen()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "class Asked(Model):\n    def forward(self, x):\n        x = self.layer(x)\n        return (x if x.sum().item() > 0 else -x).sum()\n"
         'model = Asked()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Cropped(Model):\n    def forward(self, x):\n        return self.layer(x)[random.randint(0, 2):].sum()\n"
+        'model = Cropped()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "class Repeated(Model):\n    def forward(self, x):\n        return self.layer(x).repeat(int(x.sum().item() ** 2) + 1, 1).sum()\n"
         'model = Repeated()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "from torch._higher_order_ops.scan import scan\nclass Scanned(Model):\n    def forward(self, x):\n        def body(state, row):\n"

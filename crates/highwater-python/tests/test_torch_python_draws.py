@@ -138,6 +138,32 @@ def test_what_cannot_be_drawn_is_refused(name: str, way: str) -> None:
     assert "should not be traced" not in str(raised.value) and ".)" not in str(raised.value)
 
 
+AS_A_SIZE: dict[str, Callable[[Tensor], Tensor]] = {
+    "a share": lambda x: torch.nn.functional.dropout(x, random.random()),
+    "a start": lambda x: x[random.randint(1, 3) :],
+    "a row": lambda x: x[random.randint(0, 3)],
+    "a shift": lambda x: x.roll(random.randrange(4)),
+    "a size": lambda x: torch.cat([x, torch.zeros(random.randint(1, 3), 8)]),
+    "a count": lambda x: [x := x.sin() for _ in range(random.randint(1, 3))][-1],
+    "a part": lambda x: x[int(random.random() * 3) :],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", AS_A_SIZE)
+def test_what_is_refused_is_said_to_be_of_pythons_random(name: str, way: str) -> None:
+    with pytest.raises(highwater.torch.GraphBreak, match=r"test_torch_python_draws.py:\d+ follows from a number that Python's random draws"):
+        losses(lambda: Model(AS_A_SIZE[name]), way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_item_is_not_said_to_be_drawn(way: str) -> None:
+    model = Model(lambda x: x[int(x.sum().abs().item()) % 3 :] * random.random())
+    with pytest.raises(highwater.torch.GraphBreak, match=r"follows from a number that the model computes") as raised:
+        losses(lambda: model, way)
+    assert "Python's random" not in str(raised.value)
+
+
 class Counting(Model):
     """Draws by a number that changes."""
 

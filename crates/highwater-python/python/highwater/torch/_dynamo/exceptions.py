@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,10 +103,13 @@ def untraced(error: BaseException) -> CannotPlan:
     return CannotPlan(f'PyTorch cannot trace this model for its backward ({kind}: {said}).{advice} torch.compile(model, backend="aot_eager") shows more')
 
 
-def place_in(error: BaseException) -> str:
-    """The user's line in what Dynamo says of an error."""
+def place_in(error: BaseException) -> tuple[str, str]:
+    """The user's line in what Dynamo says of an error, and its code."""
     found = [(file, line) for file, line in re.findall(r'File "(.+?)", line (\d+)', str(error)) if is_of_user(file)]
-    return shortened(":".join(found[-1])) if found else place_of(getattr(error, "real_stack", None) or ())
+    if found:
+        return shortened(":".join(found[-1])), linecache.getline(found[-1][0], int(found[-1][1]))
+    stack = getattr(error, "real_stack", None) or ()
+    return place_of(stack), code_of(stack)
 
 
 def raise_own(error: BaseException, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

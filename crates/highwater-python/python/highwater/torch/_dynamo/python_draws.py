@@ -28,13 +28,15 @@ from torch._dynamo.variables.misc import NumpyVariable, RandomVariable
 from torch._dynamo.variables.tensor import TensorVariable, UnspecializedPythonVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .._messages.locations import CannotPlan, where
+from .._messages.locations import CannotPlan, line_of, shortened, where
 from .branches import ancestors, guard_by, name_of, ways
 from .draws import keep
 from .effects import Effects, Unknown, call, leaves
-from .patches import instead, is_active
+from .patches import active, instead, is_active
+from .refusals import needs_number
 
 # Methods of `random.Random` that Dynamo draws when the graph is called.
 DRAWN_LATER = ("random", "uniform", "randint", "randrange")
@@ -183,7 +185,10 @@ def refuse_wide(graph: fx.Graph) -> None:
     """Refuses a number that is drawn where eager PyTorch computes otherwise with it than with the tensor that Dynamo has for it: it
     would give a result its dtype where all tensors are without dimensions, and powers have other last bits."""
     wide = {place for place in graph.find_nodes(op="placeholder") if place.name.startswith("random_value_")}
+    is_taken_out = any(node.target == "item" and not wide.isdisjoint(node.all_input_nodes) for node in graph.nodes)
     for node in graph.nodes if wide else ():
+        if is_taken_out and any(free_unbacked_symbols(leaf.shape) for leaf in leaves(node)):
+            raise needs_number(shortened(line_of(node)))
         dtypes = {leaf.dtype for source in node.all_input_nodes if source not in wide for leaf in leaves(source)}
         made = {leaf.dtype for leaf in leaves(node)}
         if wide.isdisjoint(node.all_input_nodes) or not made or node.target is TO_DTYPE:
@@ -301,6 +306,7 @@ def install() -> None:
         """Dynamo may trace again from the beginning: with the same random numbers."""
         known_start(self, *args, **kwargs)
         if is_active():
+            active.random_calls = self.output.random_calls
             log = self.speculation_log
             if hasattr(log, "highwater_state"):
                 random.setstate(log.highwater_state)

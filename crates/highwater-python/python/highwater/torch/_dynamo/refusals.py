@@ -49,11 +49,14 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
         raise refusal(f"{begins}; it last broke at {place_of(reason.user_stack)}" if reason else begins, reason.reason if reason else "")
 
 
+SEPARATE = 'or plan each piece on its own: highwater.torch.backend(memory, graph_breaks="separate")'
+
+
 def refusal(what: str, reason: str = "") -> GraphBreak:
     return GraphBreak(
         f"the model is not one graph: torch.compile {what}{explained(reason)}. Each piece would use all of the memory. "
         "Change that line (fullgraph=True explains more), "
-        'or plan each piece on its own: highwater.torch.backend(memory, graph_breaks="separate").'
+        f"{SEPARATE}."
     )
 
 
@@ -97,24 +100,40 @@ def known_cause(broken: Unsupported) -> GraphBreak | None:
     """The refusal of what can be said better than by Dynamo."""
     if BACKWARD_HOOKS in str(broken):
         return no_backward_hooks()
+    if any(words in str(broken) for words in OF_NUMBERS):
+        stack = broken.real_stack or ()
+        return needs_number(place_of(stack), code_of(stack))
+    return None
+
+
+def no_model(broken: Unsupported) -> GraphBreak:
+    """The refusal of a model that Dynamo could not take as one graph."""
+    if known := known_cause(broken):
+        return known
     return refusal(f"breaks it at {place_of(broken.real_stack or ())}", str(broken))
 
 
 def no_step(broken: Unsupported) -> GraphBreak:
     """The refusal of a step that Dynamo could not take as one graph."""
-    if BACKWARD_HOOKS in str(broken):
-        return no_backward_hooks()
+    if known := known_cause(broken):
+        return known
     return GraphBreak(
         f"the step is not one graph: torch.compile breaks it at {place_of(broken.real_stack or ())}{explained(str(broken))}. Change that line, "
-        f'or plan each piece on its own: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{without_advice(str(broken))}'
+        f"{SEPARATE}. In its own words:\n{without_advice(str(broken))}"
     )
 
 
-def needs_number(place: str) -> GraphBreak:
-    """The refusal of code that asks for a number which only kernels know."""
+def needs_number(place: str, code: str = "") -> GraphBreak:
+    """The refusal of code that asks for a number which only kernels know, or Python's generator. `code`: the line."""
+    if getattr(active, "random_calls", None) and not re.search(r"\.(item|tolist)\(", code):
+        return GraphBreak(
+            f"a size, a position, a branch or an argument at {place} follows from a number that Python's random draws, which no plan can know before. "
+            f"Draw it before the call and pass it in, {SEPARATE}"
+        )
     return GraphBreak(
         f"a size, a branch or an argument at {place} follows from a number that the model computes or draws (.item(), random numbers), which no plan can "
-        "know before. Pass it in as a Python number, compute with tensors (torch.where), or have a mask in place of a size"
+        "know before. Pass it in as a Python number, compute with tensors (torch.where), have a mask in place of a size, "
+        + SEPARATE
     )
 
 
@@ -129,6 +148,11 @@ def explained(reason: str) -> str:
 
 def places(stack: Sequence[traceback.FrameSummary]) -> list[str]:
     return [shortened(f"{frame.filename}:{frame.lineno}") for frame in stack]
+
+
+def code_of(stack: Sequence[traceback.FrameSummary]) -> str:
+    """The code at the last line of a stack that is not PyTorch's own."""
+    return next((frame.line or "" for frame in reversed(stack) if is_of_user(frame.filename)), "")
 
 
 def place_of(stack: Sequence[traceback.FrameSummary]) -> str:
