@@ -466,7 +466,8 @@ def test_optimizers_that_a_step_cannot_call() -> None:
 
     class Sharp(optim.SGD):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
-            assert closure is not None, "it needs a closure."
+            if closure is None:
+                raise ValueError("it needs a closure.")
 
     for optimizer, words in [
         (optim.SGD, "optimizer is the class SGD"),

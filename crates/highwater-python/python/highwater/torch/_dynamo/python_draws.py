@@ -11,7 +11,7 @@ import functools
 import operator
 import random
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -181,14 +181,25 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     return calls.add(nodes)
 
 
+def refuse_sizes(graph: fx.Graph, drawn: Collection[fx.Node]) -> None:
+    """Refuses a size that follows from a number that is drawn."""
+    after = set(drawn)
+    for node in graph.nodes if after else ():
+        follows = not after.isdisjoint(node.all_input_nodes)
+        if any(free_unbacked_symbols(leaf.shape) for leaf in leaves(node)):
+            if follows:
+                raise needs_number(shortened(line_of(node)))
+            return
+        if follows:
+            after.add(node)
+
+
 def refuse_wide(graph: fx.Graph) -> None:
     """Refuses a number that is drawn where eager PyTorch computes otherwise with it than with the tensor that Dynamo has for it: it
     would give a result its dtype where all tensors are without dimensions, and powers have other last bits."""
     wide = {place for place in graph.find_nodes(op="placeholder") if place.name.startswith("random_value_")}
-    is_taken_out = any(node.target == "item" and not wide.isdisjoint(node.all_input_nodes) for node in graph.nodes)
+    refuse_sizes(graph, wide)
     for node in graph.nodes if wide else ():
-        if is_taken_out and any(free_unbacked_symbols(leaf.shape) for leaf in leaves(node)):
-            raise needs_number(shortened(line_of(node)))
         dtypes = {leaf.dtype for source in node.all_input_nodes if source not in wide for leaf in leaves(source)}
         made = {leaf.dtype for leaf in leaves(node)}
         if wide.isdisjoint(node.all_input_nodes) or not made or node.target is TO_DTYPE:

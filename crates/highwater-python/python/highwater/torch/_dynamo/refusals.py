@@ -100,7 +100,7 @@ def known_cause(broken: Unsupported) -> GraphBreak | None:
     """The refusal of what can be said better than by Dynamo."""
     if BACKWARD_HOOKS in str(broken):
         return no_backward_hooks()
-    if any(words in str(broken) for words in OF_NUMBERS):
+    if any(words in str(broken) for words in OF_NUMBERS) or "python_type()" in str(broken) and getattr(active, "random_calls", None):
         stack = broken.real_stack or ()
         return needs_number(place_of(stack), code_of(stack))
     return None
