@@ -83,6 +83,7 @@ ENTRIES: dict[str, list[str]] = {
         "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, gradient_accumulation_steps=0)",
         'plan(model, (x, y), loss_fn=mse, optimizer=AdamW, max_grad_norm="1.0")',
         "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, max_grad_norm=-1.0)",
+        "plan(model, (x, y), loss_fn=mse, max_grad_norm=1.0)",
         "plan(model, x, batches=8)",
         "plan(model, x, batches=(0, -1))",
         "plan(model, x, batches=[10**15])",
@@ -99,6 +100,7 @@ ENTRIES: dict[str, list[str]] = {
         'step(model, mse, SGD, memory="1GiB")',
         'step(model, mse, [], memory="1GiB")',
         'step(model, mse, torch.optim.lr_scheduler.StepLR(optimizer, 1), memory="1GiB")',
+        'step(model, mse, model.parameters(), memory="1GiB")',
         'step(model, mse, [optimizer, AdamW(model[2].parameters())], memory="1GiB")',
         "class AcceleratedOptimizer(SGD):\n    scaler = torch.amp.GradScaler()\n"
         'step(model, mse, AcceleratedOptimizer(model.parameters(), 0.1), memory="1GiB")',
@@ -139,6 +141,8 @@ ENTRIES: dict[str, list[str]] = {
         'model = Chosen()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "class Asked(Model):\n    def forward(self, x):\n        x = self.layer(x)\n        return (x if x.sum().item() > 0 else -x).sum()\n"
         'model = Asked()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Cropped(Model):\n    def forward(self, x):\n        return self.layer(x)[random.randint(0, 2):].sum()\n"
+        'model = Cropped()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "class Repeated(Model):\n    def forward(self, x):\n        return self.layer(x).repeat(int(x.sum().item() ** 2) + 1, 1).sum()\n"
         'model = Repeated()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "from torch._higher_order_ops.scan import scan\nclass Scanned(Model):\n    def forward(self, x):\n        def body(state, row):\n"
@@ -179,6 +183,9 @@ ENTRIES: dict[str, list[str]] = {
     "backend": [
         'backend("1GiB", graph_breaks="allow")',
         'backend("1GiB")(model, [x])',
+        "torch.compile(model, backend=backend)(x)",
+        'backend(model, "1GiB")',
+        'backend("1GiB", "separate")',
         "with torch._dynamo.config.patch(optimize_ddp=False):\n"
         '    torch.compile(nn.parallel.DistributedDataParallel(model), backend=backend("1GiB"))(x)',
         'backend("1GiB", graph_breaks="separate", gradients="loss")',
@@ -188,7 +195,7 @@ ENTRIES: dict[str, list[str]] = {
         'torch.compile(model, backend="highwater", options="1GiB")',
         'torch.compile(model, backend="highwater", mode="max-autotune")',
         'torch.compile(model, backend="highwater")',
-        'torch.compile(model, backend=backend("500B"))(x)',
+        "torch.compile(model, backend=backend(8))(x)",
         "class Printing(Model):\n    def forward(self, x):\n        print(x.shape)\n        return self.layer(x)\n"
         'torch.compile(Printing(), backend=backend("1GiB"))(x)',
         "model[0].register_full_backward_hook(lambda layer, into, out: (into[0] * 2,))\n"
@@ -224,6 +231,9 @@ ENTRIES: dict[str, list[str]] = {
         '    torch.compile(model, backend=backend("1GiB", kernels="inductor"))(x)',
     ],
     "Inputs": [
+        "class Twice(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, function, types, args=(), kwargs=None):\n"
+        "        return super().__torch_function__(function, types, args, kwargs or {}) * 2\n"
+        'torch.compile(model, backend=backend("1GiB"))(x.as_subclass(Twice))',
         "class Focal(Model):\n    def forward(self, x, gamma):\n        return (self.layer(x).sigmoid() ** gamma.item()).sum()\n"
         "with torch._dynamo.config.patch(capture_scalar_outputs=True):\n"
         '    torch.compile(Focal(), backend=backend("1GiB"))(x, torch.tensor(2.5))',

@@ -231,7 +231,7 @@ def test_keywords(inputs: Any) -> None:
 
 
 def test_a_list_is_as_good_as_a_tuple() -> None:
-    ways = [highwater.torch.plan(MODEL, inputs, loss_fn=nn.MSELoss(), max_grad_norm=math.inf) for inputs in ((X, X + 1), [X, X + 1])]
+    ways = [highwater.torch.plan(MODEL, inputs, loss_fn=nn.MSELoss(), optimizer=optim.SGD, max_grad_norm=math.inf) for inputs in ((X, X + 1), [X, X + 1])]
     assert ways[0] == ways[1]
 
 

@@ -310,7 +310,7 @@ def all_same(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> bool:
 def compare(batch: Batch, costs: Costs, expected: Sequence[Tensor | None]) -> str:
     """The verdict of some cases: "same", or what is not."""
     both = Both(costs)
-    call = both(batch.module, batch.inputs)
+    call = both._compile(batch.module, batch.inputs)
     if not both.floor:
         return "nothing to plan"
     steps = {"plenty": batch.step(call)}
@@ -321,7 +321,7 @@ def compare(batch: Batch, costs: Costs, expected: Sequence[Tensor | None]) -> st
     def by_autograd() -> Callable[[], list[Tensor | None]]:
         apart = Backend(both.memory, graph_breaks="separate")
         apart._costs = costs
-        return batch.step(apart(batch.module, batch.inputs))
+        return batch.step(apart._compile(batch.module, batch.inputs))
 
     # It may write to inputs, or have others. Gradients that autograd leaves out are there by hand.
     is_plain = (both.outputs, len(inputs), len(list(tangents))) == (loss + batch.results, len(batch.inputs), loss)

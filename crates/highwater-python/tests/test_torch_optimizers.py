@@ -18,10 +18,12 @@ from dataclasses import replace
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
+import highwater.torch
 import pytest
 import torch
 from optimizer_makers import USUAL
 from optimizer_trials import Spec, check, drawn, shrunk
+from torch import Tensor, nn
 
 # What passes.
 GOOD = ("same", "refused, as", "not installed")
@@ -52,6 +54,40 @@ def test_these_stay_within_what_is_told(spec: Spec) -> None:
 
 def test_a_hook_sees_gradients_of_a_later_optimizer_still_scaled() -> None:
     assert check(Spec(optimizer="list", hooks=("pre",), scaler="plain", share=0.0)) == "same"
+
+
+class Late(nn.Module):
+    """A model whose first layer is used later than the second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor, first: int) -> Tensor:
+        for layer in self.layers[first:]:
+            x = layer(x).tanh()
+        return x.square().mean()
+
+
+def test_states_stand_in_the_order_of_first_updates() -> None:
+    def orders(planned: bool) -> list[list[int]]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = Late()
+        optimizer = torch.optim.AdamW(model.parameters())
+        step = highwater.torch.step(model, optimizer=optimizer, memory="1GiB") if planned else None
+        found = []
+        for first in (2, 1, 0):
+            if step:
+                step(torch.ones(4, 8), first)
+            else:
+                model(torch.ones(4, 8), first).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            found.append(list(optimizer.state_dict()["state"]))
+        return found
+
+    assert orders(True) == orders(False) == [[4, 5], [4, 5, 2, 3], [4, 5, 2, 3, 0, 1]]
 
 
 def attempt(task: tuple[int, list[str], bool]) -> tuple[int, str, float]:

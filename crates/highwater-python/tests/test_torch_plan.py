@@ -52,6 +52,19 @@ def test_words_for_a_transformer() -> None:
         assert (needed <= 3 << 20) == fits
 
 
+@pytest.mark.parametrize("optimizer", [None, optim.AdamW])
+def test_gradients_of_earlier_micro_batches_are_told(optimizer: type[optim.Optimizer] | None) -> None:
+    model, batch = nn.Linear(64, 64), (torch.randn(4, 64), torch.randn(4, 64))
+
+    def tell(steps: int) -> highwater.torch.Forecast:
+        return highwater.torch.plan(model, batch, loss_fn=nn.MSELoss(), optimizer=optimizer, gradient_accumulation_steps=steps)
+
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    assert tell(1).gradient_bytes == 0 and "micro-batches" not in str(tell(1))
+    assert tell(2).gradient_bytes == size and "16.2 KiB  gradients of earlier micro-batches" in str(tell(2))
+    assert tell(2).kept_bytes >= tell(1).kept_bytes + (size if optimizer is None else 0)
+
+
 def test_each_amount_of_the_table_is_enough() -> None:
     # A dropout that runs again needs the state of the generator, which the planner does not see.
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.2), nn.Linear(64, 16))

@@ -3,6 +3,7 @@ PyTorch, or refused."""
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 from typing import Any
@@ -136,6 +137,32 @@ def test_what_cannot_be_drawn_is_refused(name: str, way: str) -> None:
         losses(lambda: Model(REFUSED[name]), way)
     assert "test_torch_python_draws.py" in str(raised.value)
     assert "should not be traced" not in str(raised.value) and ".)" not in str(raised.value)
+
+
+AS_A_SIZE: dict[str, Callable[[Tensor], Tensor]] = {
+    "a share": lambda x: torch.nn.functional.dropout(x, random.random()),
+    "a start": lambda x: x[random.randint(1, 3) :],
+    "a row": lambda x: x[random.randint(0, 3)],
+    "a shift": lambda x: x.roll(random.randrange(4)),
+    "a size": lambda x: torch.cat([x, torch.zeros(random.randint(1, 3), 8)]),
+    "a count": lambda x: [x := x.sin() for _ in range(random.randint(1, 3))][-1],
+    "a part": lambda x: x[int(random.random() * 3) :],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", AS_A_SIZE)
+def test_what_is_refused_is_said_to_be_of_pythons_random(name: str, way: str) -> None:
+    with pytest.raises(highwater.torch.GraphBreak, match=r"test_torch_python_draws.py:\d+ follows from a number that Python's random draws"):
+        losses(lambda: Model(AS_A_SIZE[name]), way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_item_is_not_said_to_be_drawn(way: str) -> None:
+    model = Model(lambda x: x[int(x.sum().abs().item()) % 3 :] * random.random())
+    with pytest.raises((highwater.torch.GraphBreak, highwater.torch.CannotPlan), match=r"a number that the model computes|size depends on data") as raised:
+        losses(lambda: model, way)
+    assert "Python's random" not in str(raised.value)
 
 
 class Counting(Model):
@@ -274,35 +301,56 @@ def test_dropout_before_a_branch_in_batches_of_any_size(way: str) -> None:
     assert run(way) == run("eager")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_number_that_is_drawn_widens_nothing(dtype: torch.dtype, way: str) -> None:
-    """Dynamo has it as a tensor of float64."""
+# What is made of a tensor and a number that is drawn, and whether that is refused: Dynamo has a tensor for the number, which may
+# give the result its dtype.
+NUMBERS: dict[str, tuple[Draw, bool]] = {
+    "a row": (lambda x: x * random.random(), False),
+    "a row in bfloat16": (lambda x: x.bfloat16() * random.random(), False),
+    "a row of integers": (lambda x: x.to(torch.int8) * random.randint(1, 9), False),
+    "integers by a fraction": (lambda x: x.to(torch.int8) * random.random(), True),
+    "truths by a fraction": (lambda x: (x > 0) * random.random(), True),
+    "truths by an integer": (lambda x: (x > 0).any() * random.randint(1, 9), False),
+    "a mean": (lambda x: x.mean() * random.random(), True),
+    "a mean in bfloat16": (lambda x: x.bfloat16().mean() * random.random(), True),
+    "a mean by an integer": (lambda x: x.bfloat16().mean() * random.randint(1, 9), False),
+    "the largest of integers": (lambda x: x.to(torch.int8).max() + random.randint(1, 9), True),
+    "the larger": (lambda x: torch.maximum(x.mean(), torch.tensor(random.random())), False),
+    "bounded": (lambda x: x.clamp(max=random.random()), False),
+    "a bounded mean": (lambda x: x.mean().clamp(max=random.random()), True),
+    "one of two": (lambda x: torch.where(x > 0, x.to(torch.int8), random.randint(1, 9)), False),
+    "one of two means": (lambda x: torch.where(x.mean() > 0, x.mean(), random.random()), True),
+    "compared": (lambda x: x.mean() > random.random(), False),
+    "filled": (lambda x: torch.full((3,), random.random()), False),
+    "filled with integers": (lambda x: torch.full((3,), random.randint(1, 9)), False),
+    "filled with integers as told": (lambda x: torch.full((3,), fill_value=random.randint(1, 9), dtype=torch.float64), False),
+    "filled like": (lambda x: torch.full_like(x.to(torch.int16), random.randint(1, 9)), False),
+    "filled like, by name": (lambda x: torch.full_like(input=x, fill_value=random.random(), dtype=torch.bfloat16), False),
+    "filled in place": (lambda x: x.to(torch.int16).fill_(random.randint(1, 9)), False),
+    "added to a row": (lambda x: x.bfloat16().add_(random.random()), False),
+    "added to a mean": (lambda x: x.bfloat16().mean().add_(random.random()), True),
+    "a mean plus": (lambda x: operator.iadd(x.bfloat16().mean(), random.random()), True),
+    "written to a mean": (lambda x: torch.mul(x.mean(), random.random(), out=torch.empty(())), True),
+}
 
-    class Scaled(nn.Module):
-        def __init__(self, first: bool) -> None:
-            super().__init__()
-            self.layer, self.first = nn.Linear(8, 8, dtype=dtype), first
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.layer(x.to(dtype))
-            return (x * random.random()).mean() if self.first else x.mean() * random.random()
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_drawn_gives_no_tensor_its_dtype(name: str) -> None:
+    use, is_refused = NUMBERS[name]
 
-    def run(way: str, first: bool) -> Tensor:
-        torch._dynamo.reset()
-        torch.manual_seed(1)
+    def run(use: Draw) -> list[Any]:
         random.seed(1)
-        model = Scaled(first)
-        if way == "step":
-            return highwater.torch.step(model, None, optim.SGD(model.parameters(), 0.1), memory="1GiB")(X)
-        found: Tensor = (torch.compile(model, backend=highwater.torch.backend("1GiB")) if way == "backend" else model)(X)
-        return found.detach()
+        return [use(X), use(X), random.random()]
 
-    expected = run("eager", first=True)
-    assert run(way, first=True).dtype == expected.dtype
-    assert torch.equal(run(way, first=True), expected)
-    with pytest.raises(highwater.torch.CannotPlan, match="float64"):
-        run(way, first=False)
+    ours: Draw = torch.compile(use, backend=highwater.torch.backend("1GiB"))
+    if is_refused:
+        with pytest.raises(highwater.torch.CannotPlan, match=r"test_torch_python_draws.py:\d+ would be computed in (float64|int64) instead of "):
+            run(ours)
+        return
+    *expected, after = run(use)
+    *found, since = run(ours)
+    for theirs, mine in zip(expected, found, strict=True):
+        assert theirs.dtype == mine.dtype and torch.equal(theirs, mine)
+    assert after == since
 
 
 class Annealed(Model):

@@ -178,7 +178,7 @@ def test_what_a_step_refuses() -> None:
         highwater.torch.step(model, nn.CrossEntropyLoss(), optimizer, memory="1GiB", **words)(*data)
 
     some = optim.SGD(list(model.parameters())[:2], 0.1)
-    with pytest.raises(ValueError, match="2.weight is not in the optimizer"):
+    with pytest.raises(ValueError, match="depends on 2.weight, which is not in the optimizer"):
         step(some)
     every = optim.SGD(model.parameters(), 0.1)
     for loss_fn, kind, words in [

@@ -25,6 +25,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from .._dynamo.effects import is_write
+from .._dynamo.refusals import refuse_functions
+from .._dynamo.threads import tracing
 from .._messages.locations import CannotPlan, input_name, line_of, shortened
 
 PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
@@ -61,10 +63,15 @@ def apart(compile: Compile, module: fx.GraphModule, inputs: Sequence[Any]) -> Ca
 
     def compiled_for(inputs: Sequence[Any], shared: Sharing) -> Callable[..., Any]:
         if shared not in compiled:
+            with tracing:
+                add(inputs, shared)
+        return compiled[shared]
+
+    def add(inputs: Sequence[Any], shared: Sharing) -> None:
+        if shared not in compiled:  # by another thread
             merged = to_merge(module, inputs, shared) if shared else ()
             run = compile(merged_graph(module, merged), known(merge(inputs, merged), inputs)) if merged else compile(module, inputs)
             compiled[shared] = (lambda *values: run(*merge(values, merged))) if merged else run
-        return compiled[shared]
 
     run = compiled_for(inputs, sharing(inputs))
     if not may_write():
@@ -108,7 +115,9 @@ def overlap(a: View, b: View) -> bool:
 
 def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Refuses inputs that no plan is for."""
-    for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
+    places = module.graph.find_nodes(op="placeholder")
+    refuse_functions(inputs[: len(places)], lambda i: input_name(places[i]))
+    for place, value in zip(places, inputs):
         if isinstance(value, Tensor) and value.is_nested:
             raise CannotPlan(
                 f"{input_name(place)} is a nested tensor, whose sizes are unknown to a plan: pass its values() and offsets(), and build it in the "

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import torch
 import torch._functorch.config
+import torch._inductor.config
 from torch import Tensor, fx
 from torch._C import DispatchKey
 from torch._functorch._aot_autograd import graph_compile, runtime_wrappers
@@ -28,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .._dynamo.generators import price
 from .._dynamo.python_draws import refuse_wide
 from .._dynamo.refusals import needs_number
+from .._dynamo.threads import tracing
 from .._graph.nested import graphs_within
 from .._messages.locations import CannotPlan, line_of, shortened
 from .aliases import apart
@@ -52,7 +54,7 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
 
     def traced(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         share_casts(module, inputs)
-        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are(), first_calls_alike():
+        with torch._functorch.config.patch(backward_pass_autocast="off"), torch._inductor.config.patch(fallback_random=True), own_kernels(), numbers_as_they_are(), first_calls_alike():
             try:
                 with warnings.catch_warnings():
                     # AOTAutograd would tell of what is raised, with lines of ours.
@@ -67,8 +69,9 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
 
     refuse_swapped(module)
     refuse_wide(module.graph)
-    open_regions(module)
-    return apart(traced, module, inputs)
+    with tracing:
+        open_regions(module)
+        return apart(traced, module, inputs)
 
 
 def line_of_number(module: fx.GraphModule) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -19,7 +20,7 @@ from .._dynamo.calls import around_calls
 from .._dynamo.distributed import refuse_cuts
 from .._dynamo.exceptions import is_of_dynamo, translate, try_again
 from .._dynamo.loss_alone import detach_others, refusing
-from .._dynamo.refusals import no_model, refuse_piece, wrapped_before
+from .._dynamo.refusals import no_model, refuse_alone, refuse_piece, wrapped_before
 from .._dynamo.sizes import for_each_size, is_dynamic
 from .._messages.amounts import parse
 from .._messages.arguments import kind_of, one_of
@@ -43,6 +44,13 @@ WORDS = {
 }
 
 
+class Call(threading.local):
+    """The call of a thread that is under way."""
+
+    ran = False
+    model: weakref.ref[nn.Module] | None = None
+
+
 class Backend:
     """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
 
@@ -54,6 +62,10 @@ class Backend:
         kernels: Kernels = "pytorch",
         gradients: Gradients = "all",
     ) -> None:
+        if isinstance(memory, fx.GraphModule):  # torch.compile calls what it is given
+            raise while_compiling(TypeError, 'state the memory: torch.compile(model, backend=highwater.torch.backend("8GiB")), or "highwater" with options')
+        if isinstance(memory, nn.Module):
+            raise TypeError('a backend takes no model: torch.compile(model, backend=highwater.torch.backend("8GiB"))')
         for name, value in {"graph_breaks": graph_breaks, "kernels": kernels, "gradients": gradients}.items():
             one_of(name, value, WORDS[name])
         if gradients == "loss" and graph_breaks == "separate":
@@ -68,9 +80,7 @@ class Backend:
         self._costs = Costs()
         self._known = Known()
         self._held = Held(self.memory)
-        self._ran = False
-        self._model: weakref.ref[nn.Module] | None = None
-        """The module that is called, if it is one."""
+        self._call = Call()
         self._options: dict[str, Any] | None = None
         """Where it was found by its name: what it was asked for with."""
 
@@ -86,6 +96,24 @@ class Backend:
         self._around_calls(sys._getframe(1))
         return "highwater"
 
+    @property
+    def _ran(self) -> bool:
+        """Whether something ran in this thread's call."""
+        return self._call.ran
+
+    @_ran.setter
+    def _ran(self, ran: bool) -> None:
+        self._call.ran = ran
+
+    @property
+    def _model(self) -> weakref.ref[nn.Module] | None:
+        """The module that this thread calls, if it is one."""
+        return self._call.model
+
+    @_model.setter
+    def _model(self, model: weakref.ref[nn.Module] | None) -> None:
+        self._call.model = model
+
     def _around_calls(self, caller: FrameType) -> None:
         refuse_cuts()
         around_calls(caller, self)
@@ -96,10 +124,11 @@ class Backend:
             raise wrapped_before() from None
         if is_of_dynamo(error):
             translate(error, no_model, call, args, kwargs)
-        elif self.graph_breaks == "separate":
+        if self.graph_breaks == "separate":
             try_again(error)
 
-    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:
+        refuse_alone()
         refuse_cuts()
         if ignored := [name for name, value in kwargs.items() if value]:
             raise while_compiling(
@@ -129,7 +158,7 @@ class Backend:
 
 def backend(
     memory: int | str,
-    *,
+    *others: Any,
     graph_breaks: GraphBreaks = "refuse",
     host_memory: int | str = 0,
     kernels: Kernels = "pytorch",
@@ -156,6 +185,8 @@ def backend(
     is left out, as it would cut the graph. Warns (`NothingPlanned`) where `torch.compile` takes nothing of a
     model, and (`AboveMemory`) where forwards that wait for their backward take more than a plan leaves.
     """
+    if others and not isinstance(memory, nn.Module):
+        raise TypeError(f'settings after memory have names, as in backend("8GiB", graph_breaks="separate"), unlike {others[0]!r}')
     return Backend(memory, graph_breaks, host_memory, kernels, gradients)
 
 

@@ -40,7 +40,8 @@ class Planning(Protocol):
     _known: Known
     _held: Held
     _transfers: Transfers
-    _model: weakref.ref[nn.Module] | None
+    @property
+    def _model(self) -> weakref.ref[nn.Module] | None: ...
 
     @property
     def graph_breaks(self) -> str: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -38,14 +39,16 @@ class Held:
         self._storages: dict[StorageWeakRef, int] = {}
         self._sweep_at = SWEEP
         self._warned = False
+        self._lock = threading.RLock()
 
     def keep(self, saved: Iterable[Any]) -> None:
         """Something is kept from here on. Parameters are held by the model."""
-        self._sweep_now_and_then()
-        for leaf in saved:
-            if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
-                storage = leaf.untyped_storage()
-                self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
+        with self._lock:
+            self._sweep_now_and_then()
+            for leaf in saved:
+                if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
+                    storage = leaf.untyped_storage()
+                    self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
 
     def _sweep_now_and_then(self) -> None:
         # A weak reference keeps part of a storage alive. Backwards have freed the oldest or the newest when another
@@ -61,11 +64,13 @@ class Held:
 
     def beside(self, inputs: Iterable[Any]) -> int:
         """Bytes of what is kept and is not among the inputs of a graph."""
-        self._sweep()
-        if not self._storages:
+        with self._lock:
+            self._sweep()
+            others = dict(self._storages)
+        if not others:
             return 0
         given = {StorageWeakRef(leaf.untyped_storage()) for leaf in inputs if isinstance(leaf, Tensor)}  # type: ignore[no-untyped-call]
-        return sum(size for storage, size in self._storages.items() if storage not in given)
+        return sum(size for storage, size in others.items() if storage not in given)
 
     def watched(self, run: Callable[[list[Any]], Any], room: int | None, kept: Sequence[int]) -> Callable[[list[Any]], Any]:
         """A forward that keeps some of what it answers, and whose plan leaves so much room for others, if that

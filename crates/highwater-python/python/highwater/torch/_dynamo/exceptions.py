@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +14,13 @@ from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, InternalTorchDynamoError
 from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError, Unsupported, UserError
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
 
 from .._messages.errors import Shortened, unlogged, without_advice
 from .._messages.locations import LIBRARIES, CannotPlan, is_of_user, shortened
 from .calls import LIMITS, SIZES, settings
 from .patches import branches_as_eager
-from .refusals import needs_number, no_step, place_of
+from .refusals import code_of, needs_number, no_step, place_of, refuse_functions
 
 # Where Dynamo's words begin in errors that it did not raise.
 EXPLAINED = "\n\nfrom user code:\n"
@@ -55,7 +57,7 @@ def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 def is_of_dynamo(error: BaseException) -> bool:
     """Whether Dynamo raised an error, or added words of its own to one."""
     own = isinstance(error, DYNAMO) or EXPLAINED in str(error) and not isinstance(error, TorchDynamoException)
-    return own or asks_for_number(error) or is_of_tracer(error)
+    return own or isinstance(error, InternalTorchDynamoError) or asks_for_number(error) or is_of_tracer(error)
 
 
 def is_of_tracer(error: BaseException) -> bool:
@@ -83,7 +85,10 @@ def translate(
     if isinstance(error, BackendCompilerFailed):
         raise untraced(error.inner_exception) from None
     if asks_for_number(error):
-        raise needs_number(place_in(error)) from None
+        raise needs_number(*place_in(error)) from None
+    if isinstance(error, InternalTorchDynamoError):
+        refuse_functions(pytree.tree_leaves((args, kwargs)), lambda _: "an input")
+        return
     if call and (not isinstance(error, TorchDynamoException) or isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
         raise_own(error, call, args, kwargs)
     if isinstance(error, Unsupported):
@@ -98,10 +103,13 @@ def untraced(error: BaseException) -> CannotPlan:
     return CannotPlan(f'PyTorch cannot trace this model for its backward ({kind}: {said}).{advice} torch.compile(model, backend="aot_eager") shows more')
 
 
-def place_in(error: BaseException) -> str:
-    """The user's line in what Dynamo says of an error."""
+def place_in(error: BaseException) -> tuple[str, str]:
+    """The user's line in what Dynamo says of an error, and its code."""
     found = [(file, line) for file, line in re.findall(r'File "(.+?)", line (\d+)', str(error)) if is_of_user(file)]
-    return shortened(":".join(found[-1])) if found else place_of(getattr(error, "real_stack", None) or ())
+    if found:
+        return shortened(":".join(found[-1])), linecache.getline(found[-1][0], int(found[-1][1]))
+    stack = getattr(error, "real_stack", None) or ()
+    return place_of(stack), code_of(stack)
 
 
 def raise_own(error: BaseException, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from torch._dynamo.variables.base import VariableTracker
 
 active = threading.local()
+"""`depth`: of contexts in which something of ours is compiled. `random_calls`: what Python's generators have drawn in what
+is traced."""
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import functools
 import operator
 import random
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import RandomValueSource
 from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -28,13 +28,16 @@ from torch._dynamo.variables.misc import NumpyVariable, RandomVariable
 from torch._dynamo.variables.tensor import TensorVariable, UnspecializedPythonVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .._messages.locations import CannotPlan, where
+from .._messages.locations import CannotPlan, line_of, shortened, where
 from .branches import ancestors, guard_by, name_of, ways
 from .draws import keep
-from .effects import Effects, Unknown, call, leaves
-from .patches import instead, is_active
+from .effects import WRITES, Effects, Unknown, call, is_write, leaves
+from .patches import active, instead, is_active
+from .refusals import needs_number
 
 # Methods of `random.Random` that Dynamo draws when the graph is called.
 DRAWN_LATER = ("random", "uniform", "randint", "randrange")
@@ -179,28 +182,85 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     return calls.add(nodes)
 
 
+def refuse_sizes(graph: fx.Graph, drawn: Collection[fx.Node]) -> None:
+    """Refuses a size that follows from a number that is drawn."""
+    after = set(drawn)
+    for node in graph.nodes if after else ():
+        follows = not after.isdisjoint(node.all_input_nodes)
+        if any(free_unbacked_symbols(leaf.shape) for leaf in leaves(node)):
+            if follows:
+                raise needs_number(shortened(line_of(node)))
+            return
+        if follows:
+            after.add(node)
+
+
 def refuse_wide(graph: fx.Graph) -> None:
-    """Refuses a number that is drawn where eager PyTorch computes otherwise with it than with the tensor that Dynamo has for it: it
-    would give a result its dtype where all tensors are without dimensions, and powers have other last bits."""
-    wide = {place for place in graph.find_nodes(op="placeholder") if place.name.startswith("random_value_")}
-    for node in graph.nodes if wide else ():
-        dtypes = {leaf.dtype for source in node.all_input_nodes if source not in wide for leaf in leaves(source)}
-        made = {leaf.dtype for leaf in leaves(node)}
-        if wide.isdisjoint(node.all_input_nodes) or not made or node.target is TO_DTYPE:
+    """Refuses a number that is drawn where eager PyTorch computes otherwise with it than with the tensor that Dynamo has for it: that
+    may give a result its dtype, and powers have other last bits."""
+    drawn = [place for place in graph.find_nodes(op="placeholder") if place.name.startswith("random_value_")]
+    numbers: dict[fx.Node, Any] = {place: torch.ones((), dtype=leaf.dtype).item() for place in drawn for leaf in leaves(place)}
+    refuse_sizes(graph, numbers)
+    for node in graph.nodes if numbers else ():
+        if numbers.keys().isdisjoint(node.all_input_nodes) or node.op not in ("call_function", "call_method") or node.target is TO_DTYPE:
             continue
         name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).partition(".")[0]
-        if name in POWERS or name in ("lerp", "lerp_") and made & {torch.bfloat16, torch.float16}:
+        made = {leaf.dtype for leaf in leaves(node)}
+        if made and (name in POWERS or name in ("lerp", "lerp_") and made & {torch.bfloat16, torch.float16}):
             raise CannotPlan(
                 f"{where(node)} would have other last bits than in eager mode, as Python's random draws a number that it is given. "
                 "Draw that number before the call and pass it in"
             )
-        if not dtypes:
-            wide.add(node)
-        elif torch.float64 in made and torch.float64 not in dtypes:
-            raise CannotPlan(
-                f"{where(node)} would be computed in float64, as a number of Python's random meets a tensor without dimensions there. "
-                "Draw it with torch.rand, or before the call"
-            )
+        expected = tried(node, numbers) if name != "item" else numbers[node.all_input_nodes[0]]
+        if isinstance(expected, (bool, int, float)):
+            numbers[node] = expected
+            continue
+        # The dtypes that Dynamo has are not always those of what it hands to the graph.
+        traced = tried(node, {place: torch._as_tensor_fullprec(number) for place, number in numbers.items()})
+        for theirs, ours in zip(dtypes(expected), dtypes(traced) or [leaf.dtype for leaf in leaves(node)]):
+            if theirs != ours:
+                raise CannotPlan(
+                    f"{where(node)} would be computed in {str(ours)[6:]} instead of {str(theirs)[6:]}, because Python's random draws a "
+                    "number that it is given. Draw that number with torch.rand, or before the call"
+                )
+
+
+def tried(node: fx.Node, given: Mapping[fx.Node, Any]) -> Any:
+    """What a node makes, among tensors that hold no numbers, with some values for others: anew, where it writes to one. None where
+    that fails."""
+    known = {source: given.get(source, source.meta.get("example_value")) for source in node.all_input_nodes}
+    mode = next((value.fake_mode for value in [*leaves(node), *known.values()] if hasattr(value, "fake_mode")), None)
+    if mode is None:
+        return None
+    with torch.no_grad(), mode:
+        known = {
+            source: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device) if isinstance(value, Tensor) else value
+            for source, value in known.items()
+        }
+        args, kwargs = fx.map_arg((node.args, {key: value for key, value in node.kwargs.items() if key != "out"}), known.__getitem__)
+        try:
+            return anew(node)(*args, **kwargs)
+        except Exception:  # whatever the node's function raises
+            return None
+
+
+def anew(node: fx.Node) -> Callable[..., Any]:
+    """A node's function, or the one that makes what it writes."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    found: Any
+    if isinstance(node.target, str):
+        found = getattr(Tensor, name.removesuffix("_"), None)
+    elif name in WRITES:
+        found = getattr(operator, {"iand": "and_", "ior": "or_"}.get(name, name[1:]))
+    else:
+        found = getattr(torch, name.removesuffix("_"), None)
+    if not is_write(node) or found is None:
+        return lambda *args, **kwargs: call(node, args, kwargs)
+    return found  # type: ignore[no-any-return]
+
+
+def dtypes(value: Any) -> list[torch.dtype]:
+    return [leaf.dtype for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def argument(value: VariableTracker, what: str) -> VariableTracker:
@@ -223,12 +283,18 @@ def arguments(name: str, args: Sequence[VariableTracker], kwargs: Mapping[str, V
     return [argument(value, what) for value in args], {key: argument(value, what) for key, value in kwargs.items()}
 
 
+def dtype_of(tx: Any, number: UnspecializedPythonVariable) -> VariableTracker:
+    """The dtype of a tensor that eager PyTorch makes of a number."""
+    kinds = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}
+    dtype: VariableTracker = VariableTracker.build(tx, kinds[type(number.raw_value)])
+    return dtype
+
+
 def number_as_tensor(tx: Any, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker | None:
     """`torch.tensor` of a number that is drawn: Dynamo would copy the tensor of float64 that it has for it."""
     if function not in (torch.tensor, torch.as_tensor) or len(args) != 1 or not set(kwargs) <= {"dtype"} or not isinstance(args[0], UnspecializedPythonVariable):
         return None
-    kind = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}[type(args[0].raw_value)]
-    dtype = kwargs.get("dtype") or VariableTracker.build(tx, kind)
+    dtype = kwargs.get("dtype") or dtype_of(tx, args[0])
     made: VariableTracker = TorchInGraphFunctionVariable(TO_DTYPE).call_function(tx, [*args], {"dtype": dtype})
     return made
 
@@ -269,7 +335,17 @@ def method_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> Var
 
 
 def torch_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker | None:
-    return number_as_tensor(tx, self.value, args, kwargs)
+    if self.value not in (torch.full, torch.full_like) or "out" in kwargs:
+        return number_as_tensor(tx, self.value, args, kwargs)
+    known_by_name = {**dict(zip(("size", "fill_value"), args)), **kwargs}
+    number = known_by_name.pop("fill_value", None)
+    if len(args) > 2 or not isinstance(number, UnspecializedPythonVariable):
+        return None
+    if self.value is torch.full:
+        known_by_name.setdefault("dtype", dtype_of(tx, number))
+    shape = known_by_name.pop("size", None) or known_by_name.pop("input")
+    made = TorchInGraphFunctionVariable(torch.empty if self.value is torch.full else torch.empty_like).call_function(tx, [shape], known_by_name)
+    return made.call_method(tx, "fill_", [number], {})
 
 
 def builtin_called(known: Any, self: Any, tx: Any, args: Any, kwargs: Any) -> None:
@@ -301,6 +377,7 @@ def install() -> None:
         """Dynamo may trace again from the beginning: with the same random numbers."""
         known_start(self, *args, **kwargs)
         if is_active():
+            active.random_calls = self.output.random_calls
             log = self.speculation_log
             if hasattr(log, "highwater_state"):
                 random.setstate(log.highwater_state)

@@ -8,7 +8,7 @@ import operator
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import highwater
@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from .effects import call
+from .threads import tracing as one_at_a_time
 
 Run = Callable[..., Any]
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Run]
@@ -64,13 +65,23 @@ class Sizes:
         if run is None and self._runs_as_is(sizes, values):
             return self._module(*values)
         if run is None:
+            with one_at_a_time:
+                sizes, run = self._found(values)
+        with suppress(KeyError):  # another thread may have dropped it
+            self._known.move_to_end(sizes)
+        return run(*self._inputs(values))
+
+    def _found(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], Run]:
+        """What is compiled for some sizes, unless another thread did so meanwhile."""
+        sizes = tuple(map(self._size, values, self._are_numbers))
+        run = self._known.get(sizes)
+        if run is None:
             run = self._made(values)
             sizes = tuple(map(self._size, values, self._are_numbers))  # numbers may have turned out to be no inputs
             self._known[sizes] = run
             if len(self._known) > PLANS:
                 self._known.popitem(last=False)
-        self._known.move_to_end(sizes)
-        return run(*self._inputs(values))
+        return sizes, run
 
     def _size(self, value: Any, is_number: bool) -> Any:
         """The part of an input that a plan depends on: the shape of a tensor, or a number that is compiled in."""

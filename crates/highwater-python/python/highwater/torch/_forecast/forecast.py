@@ -72,6 +72,8 @@ class Forecast:
     buffer_bytes: int
     library_bytes: int
     """What cuBLAS holds for itself on a GPU."""
+    gradient_bytes: int
+    """Gradients of earlier micro-batches, where gradients are accumulated."""
     input_bytes: int
     holders: list[Holder]
     """Who holds the rest at the peak with everything kept, most first."""
@@ -119,6 +121,7 @@ def words(told: Forecast) -> list[str]:
         ("parameters", told.parameter_bytes),
         ("optimizer's state" + (", which may wait on the host" if told.host_memory_bytes else ""), told.state_bytes),
         ("buffers", told.buffer_bytes),
+        ("gradients of earlier micro-batches", told.gradient_bytes),
         ("inputs", told.input_bytes),
         ("workspaces of libraries", told.library_bytes),
     ]

@@ -18,7 +18,7 @@ from .._dynamo.exceptions import is_of_dynamo, translate
 from .._dynamo.refusals import no_step
 from .._messages import arguments
 from .._messages.amounts import MOST, parse
-from .._messages.errors import unlogged
+from .._messages.errors import said, unlogged
 from .._messages.locations import where
 from .._optim.optimizers import Optimizers
 from .._optim.rehearsal import copied
@@ -71,7 +71,8 @@ def plan(
     tensor, a tuple, or keywords as a dict; only sizes and dtypes are read. `loss_fn`: as of `step`, with the
     target last in a tuple of inputs. `optimizer`: `torch.optim.AdamW`, another kind, something that makes one
     of parameters, or an optimizer whose kind and settings are taken: then it is for `step`. Without one, gradients
-    are kept, as with `backend`.
+    are kept, as with `backend`. `gradient_accumulation_steps`: if more than one, gradients of earlier micro-batches
+    are there while the last one runs, with an optimizer or without.
     `host_memory`: as of `step`.
     `device`: where it would run; the model's, if none is said. `rates`: what the device does in a second, or
     its name ("H100", "A100", "RTX 4090"). `batches`: other sizes of the inputs' first dimension to tell;
@@ -87,6 +88,8 @@ def plan(
     budget, host_bytes = None if memory is None else parse(memory), parse(host_memory, "host_memory")
     accumulated = arguments.whole("gradient_accumulation_steps", gradient_accumulation_steps)
     clip = None if max_grad_norm is None else arguments.not_negative("max_grad_norm", max_grad_norm)
+    if clip is not None and optimizer is None:
+        raise ValueError("max_grad_norm needs an optimizer: without one, plan predicts a forward and backward, which clip no gradients")
     args, kwargs = arguments.arguments_of(inputs, loss_fn)
     wanted, others = arguments.device_wanted(device, model), arguments.batches_of(batches)
     known = rates_of(rates, wanted)
@@ -134,6 +137,7 @@ def plan(
         state_bytes=step.state_bytes() if optimizer is not None else 0,
         buffer_bytes=size_of(fake.buffers()),
         library_bytes=found.library_bytes,
+        gradient_bytes=found.earlier_gradients,
         input_bytes=size_of(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)),
         holders=holders(found, found.fastest),
         ladder=found.ladder(ROWS),
@@ -189,7 +193,7 @@ def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Mod
         try:
             return copy.deepcopy(model, known)
         except Exception as error:
-            raise TypeError(f"plan needs a copy of the model, and copy.deepcopy(model) failed: {error}") from error
+            raise TypeError(f"plan needs a copy of the model, and copy.deepcopy(model) failed: {said(error)}") from error
 
 
 def made(optimizer: Any, model: nn.Module, fake: nn.Module, mode: FakeTensorMode) -> Any:

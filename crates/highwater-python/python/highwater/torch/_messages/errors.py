@@ -69,6 +69,12 @@ def while_compiling(kind: type[Exception], message: str) -> Exception:
     return shortened_kind(kind)(message)  # type: ignore[arg-type]
 
 
+def said(error: BaseException) -> str:
+    """What an error of somebody else's says, as a part of a sentence."""
+    kind, words = type(error).__name__, str(error).strip().rstrip(".")
+    return f"{kind}: {words}" if words else kind
+
+
 def without_advice(message: str) -> str:
     """What Dynamo says to users."""
     for advice in ADVICE:

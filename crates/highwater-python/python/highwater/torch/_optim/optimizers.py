@@ -116,6 +116,8 @@ def checked(optimizer: Any) -> Any:
         )
     if isinstance(optimizer, type):
         raise TypeError(f"optimizer is the class {optimizer.__name__}: pass an instance, {optimizer.__name__}(model.parameters(), ...)")
+    if isinstance(optimizer, (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau)):
+        raise TypeError(f"optimizer is a learning rate scheduler ({type(optimizer).__name__}): pass its optimizer, and call scheduler.step() yourself")
     if not callable(getattr(optimizer, "step", None)) or not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, or an object with param_groups and step(), not {type(optimizer).__name__}")
     if wants_closure(optimizer):

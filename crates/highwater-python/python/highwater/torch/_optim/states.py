@@ -26,14 +26,15 @@ class States:
         self._in_order: dict[int, int] = {}
 
     def put_in_order(self) -> None:
-        """Has states stand as parameters do, where an update of all at once would have put them: they are made as
-        gradients come."""
+        """Has new states stand as parameters do, behind those that were there, where an update of all at once would have put
+        them: they are made as gradients come."""
         for optimizer in self.optimizers.all:
             state = optimizer.state
-            if len(state) != self._in_order.get(id(optimizer), 0):
+            known = self._in_order.get(id(optimizer), 0)
+            if len(state) != known:
                 parameters = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter in state]
                 # Another one, at once: none is gone in between.
-                optimizer.state = defaultdict(dict, {**{parameter: state[parameter] for parameter in parameters}, **state})
+                optimizer.state = defaultdict(dict, {**{parameter: state[parameter] for parameter in [*list(state)[:known], *parameters]}, **state})
                 self._in_order[id(optimizer)] = len(state)
 
     def arrange(self, parameters: Collection[Tensor], on_host: Collection[Tensor]) -> None:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .._device.allocated import Within
 from .._device.device import device_of
 from .._device.held import held
+from .._messages.errors import said
 from .._messages.locations import CannotPlan
 from .optimizers import ALONE, Optimizers, is_trained, ways
 from .rehearsal import STEPS, Needs, Rehearsal, as_eager, twin_of
@@ -154,7 +155,7 @@ class Updates:
             raise
         except Exception as error:
             raise CannotPlan(
-                f"{self.optimizers.name} failed in a trial step, and nothing was changed: {type(error).__name__}: {error}. "
+                f"{self.optimizers.name} failed in a trial step, and nothing was changed: {said(error)}. "
                 "The trial measures memory with a copy of the optimizer on tensors without data. If the optimizer reads the values of its "
                 "parameters, or needs more than their gradients, use highwater.torch.backend and call optimizer.step() yourself."
             ) from error

@@ -86,6 +86,8 @@ class Choices:
         device = joint.device
         products = has_products(kernel.node for kernel in joint.kernels)
         external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.always)
+        self.earlier_gradients = 0
+        """Of what is outside: gradients of earlier micro-batches."""
         self.library_bytes = device.libraries(products, 2 if joint.backward else 1)
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external
@@ -213,6 +215,7 @@ class Choices:
 
     def _refusal(self, memory: int) -> str:
         joint, floor, needed = self.joint, self.family.floor, self.floor_bytes
+        unit = f' A number without a unit is bytes: for GiB, write "{memory}GiB".' if 0 < memory < 1 << 10 else ""
         enough = show(needed, memory)
         exact = "" if enough == f"{needed} B" else f" ({needed} bytes)"
         words = [f"this does not fit into {show(memory, needed)}: it needs at least {enough}{exact}"]
@@ -233,4 +236,4 @@ class Choices:
             )
         if by_policy := sum(size for storage, size in floor.holders if self._said.get(storage) == "keep"):
             words.append(f"{show(by_policy)} are held because a checkpoint policy in the model says MUST_SAVE")
-        return ". ".join(word[0].upper() + word[1:] for word in words) + ". State more memory, or use a smaller batch."
+        return ". ".join(word[0].upper() + word[1:] for word in words) + f". State more memory, or use a smaller batch.{unit}"

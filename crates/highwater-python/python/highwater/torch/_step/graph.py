@@ -122,7 +122,6 @@ class Whole:
         self.step, self.way = step, way
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-        self._refuse_strangers(inputs)
         return for_each_size(module, self._traced) if is_dynamic(module, inputs) else self._traced(module, inputs)
 
     def _traced(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -136,15 +135,6 @@ class Whole:
 
         compiled: Callable[..., Any] = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)(module, inputs)
         return compiled
-
-    def _refuse_strangers(self, inputs: Sequence[Any]) -> None:
-        """Refuses what would get a gradient that nobody uses."""
-        step = self.step
-        known = {id(parameter) for parameter in step.optimizers.parameters} | step.passed
-        for value in inputs:
-            if isinstance(value, Tensor) and value.requires_grad and value.is_leaf and id(value) not in known:
-                name = step.name_of(value) or f"a parameter of shape {tuple(value.shape)}"
-                raise CannotPlan(f"the loss depends on {name}, which is not in the optimizer: add it, or call requires_grad_(False) on it")
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step, phase, floors = self.step, self.way.phase, [0]
@@ -185,7 +175,9 @@ class Whole:
             outside += SCALER_STATE * joint.device.rounded(4)
         # States that may wait on the host are the plan's.
         apart = {id(kernel.node.target.parameter) for kernel in joint.kernels if kernel.cell_bytes}  # type: ignore[union-attr]
-        return Choices(joint, step.costs, outside + step.state_bytes(apart), step.host_memory)
+        choices = Choices(joint, step.costs, outside + step.state_bytes(apart), step.host_memory)
+        choices.earlier_gradients = held(gradients, joint.device)
+        return choices
 
 
 def kept_bytes(graph: fx.Graph, outputs: int, device: Device) -> int:
@@ -225,7 +217,7 @@ class Ending:
         end.args = (answers,)
 
     def _receive(self, answers: list[Any]) -> None:
-        """Finds the gradients of the optimizer's parameters. Others are autograd's to hand on."""
+        """Finds the gradients of the optimizer's parameters. Those of the step's inputs are autograd's to hand on."""
         trained = {id(parameter) for parameter in self.step.optimizers.parameters}
         wrapped = next((type(value).__name__ for value in self.inputs if is_traceable_wrapper_subclass(value)), "")
         if wrapped and has_gradients_within(self.graph):
@@ -235,6 +227,9 @@ class Ending:
             if gradient is not None and id(parameter) in trained:
                 answers[i] = None
                 self.received.append((parameter, place, gradient))
+            elif gradient is not None and parameter.is_leaf and id(parameter) not in self.step.passed:
+                name = self.step.name_of(parameter) or f"a parameter of shape {tuple(parameter.shape)}"
+                raise CannotPlan(f"the loss depends on {name}, which is not in the optimizer: add it, or call requires_grad_(False) on it")
 
     def _own(self, everything: bool) -> None:
         """Has gradients laid out as autograd would. With `everything` each has bytes of its own, to be held and added

@@ -277,15 +277,13 @@ class Step:
     def _check(self, phase: Phase) -> None:
         """Refuses what would be other numbers than those of an ordinary loop."""
         trained = {id(parameter): parameter for parameter in self.optimizers.parameters}
-        named: dict[int, str] = {}
-        for name, parameter in self._named():
-            named[id(parameter)] = name
-            if parameter.requires_grad and id(parameter) not in trained:
-                raise ValueError(f"{name} is not in the optimizer: add it, or call requires_grad_(False) on it")
-        for key, one in trained.items():
+        named = {id(parameter): name for name, parameter in self._named()}
+        clipped = {} if self.max_grad_norm is None else {id(parameter): parameter for parameter in self.clipped}
+        for key, one in (trained | clipped).items():
             if phase.first and one.grad is not None:
                 name = named.get(key, "a parameter of the optimizer")
-                raise RuntimeError(f"{name} already has a gradient, which the step would add to: call optimizer.zero_grad() first")
+                raise RuntimeError(f"{name} already has a gradient, which would be part of the step: set it to None first, as zero_grad() does")
+        for key, one in trained.items():
             if one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None):
                 name = named.get(key, "a parameter of the optimizer")
                 raise ValueError(f"{name} has gradient hooks, which step would not call: remove them, or use highwater.torch.backend")
