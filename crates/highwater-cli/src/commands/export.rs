@@ -12,6 +12,7 @@ use highwater_models::gguf::{self, GgufError, GgufType};
 use crate::config::RunConfig;
 use crate::data::tokenizer::{Limit, check_room};
 use crate::error::{Code, Failure, OTHER_TOKENIZER};
+use crate::folder::digest::check_tokenizer;
 use crate::folder::new::check_new;
 use crate::folder::{Newest, RunDir, Which, copies};
 use crate::terminal::output;
@@ -147,6 +148,7 @@ fn model_folder<'a>(files: &'a dyn Files, dir: &Path, which: Which) -> Result<Fo
         match which.find(files, dir)? {
             Some(Newest::Final(folder)) => return Ok(Found::Folder(folder)),
             Some(Newest::Saved(saved)) => {
+                check_tokenizer(files, &config)?;
                 let draft = Draft::folder(files, &dir.join("model"))?;
                 copies::beside_model(files, &config, draft.path())?;
                 let json = draft.path().join("config.json");

@@ -7,7 +7,7 @@ use highwater_memory::saved::Digest;
 use highwater_models::WeightsFolder;
 
 use super::run_dir::RunDir;
-use crate::config::Origin;
+use crate::config::{Origin, RunConfig};
 use crate::error::{Code, Failure};
 
 /// Of the weights of a model's folder: of the file, or of what its files are called and hold.
@@ -27,6 +27,23 @@ pub(crate) fn weights_digest(files: &dyn Files, folder: &Path) -> Result<Digest,
         serde_json::to_writer(&mut all, &(name, digest)).map_err(told)?;
     }
     Ok(Digest::of(&all))
+}
+
+/// That a run's tokenizer is the file that it began with, as far as it is there.
+///
+/// # Errors
+/// [`Failure`] where it is another one by now.
+pub(crate) fn check_tokenizer(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
+    let origin = run.origin.as_ref();
+    let before = origin.and_then(|origin| origin.tokenizer.as_ref());
+    let (Some(path), Some(before)) = (&run.model.tokenizer, before) else {
+        return Ok(());
+    };
+    if files.metadata(path)?.is_none() || Digest::of_file(files, path)? == *before {
+        return Ok(());
+    }
+    let message = format!("{} was changed after the run began", path.display());
+    Err(Failure::new(Code::Files, message).hint("restore the file as it was"))
 }
 
 impl Origin {

@@ -4,61 +4,40 @@ use std::path::{Path, PathBuf};
 
 use highwater::{Builder, Engine, Error, Module, no_grad, skip_init};
 use highwater_memory::{Bytes, DiskFiles, Files, ProcessMemory};
-use highwater_models::adapter::WEIGHTS;
 use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_length};
 
 use super::generation_config::GenerationConfig;
 use super::sample_args::SampleArgs;
-use crate::config::{DiskConfig, LoraConfig, MachineConfig, ModelSource, Policy, RunConfig};
+use crate::config::{DiskConfig, MachineConfig, Policy, RunConfig};
 use crate::data::tokenizer::{Limit, read_within};
 use crate::error::{Code, Failure};
-use crate::folder::{Newest, RunDir, Which, adapters, model_folder, state};
+use crate::folder::RunDir;
 use crate::machine::processor;
-use crate::model::{Blueprint, Trained, base};
+use crate::model::{Blueprint, Place, base};
 use crate::planning::{budget, plan_call, refusal};
 use crate::terminal::output;
 
 /// What a model gets that no run's settings say anything about, beside its weights.
 const DEFAULT_ROOM: u64 = 1 << 30;
 
-/// Adapters that were trained for a model, with their settings.
-type Adapters = (LoraConfig, Trained);
-
-/// Where a model lies, and what it may use.
-struct Place {
-    config: PathBuf,
+/// A model, and what its run says of how it is to be used.
+struct Found {
+    place: Place,
     tokenizer: Option<PathBuf>,
-    /// Its folder, whose weights may be several files.
-    weights: PathBuf,
-    /// The adapters that were trained for it.
-    adapters: Option<Adapters>,
     memory: Option<Bytes>,
     disk: Option<DiskConfig>,
     /// The most tokens that it was trained to look back on.
     context: usize,
 }
 
-impl Place {
-    /// The files and folders that the model's numbers are in.
-    fn paths(&self) -> Vec<PathBuf> {
-        let adapters = self.adapters.as_ref().map(|(_, trained)| match trained {
-            Trained::Folder(folder) => folder.join(WEIGHTS),
-            Trained::Saved(_, path) => path.clone(),
-        });
-        [self.weights.clone()].into_iter().chain(adapters).collect()
-    }
-
-    /// A Hugging Face model folder.
-    fn folder(files: &dyn Files, folder: &Path, memory: Option<Bytes>) -> Result<Self, Failure> {
-        let tokenizer = folder.join("tokenizer.json");
+impl Found {
+    fn new(files: &dyn Files, place: Place, run: Option<RunConfig>) -> Result<Self, Failure> {
         Ok(Self {
-            config: folder.join("config.json"),
-            tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
-            weights: folder.to_owned(),
-            adapters: None,
-            memory,
-            disk: None,
-            context: usize::MAX,
+            tokenizer: place.tokenizer(files, run.as_ref())?,
+            place,
+            memory: run.as_ref().map(|run| run.machine.memory),
+            context: run.as_ref().map_or(usize::MAX, RunConfig::context),
+            disk: run.and_then(|run| run.machine.disk),
         })
     }
 }
@@ -114,15 +93,16 @@ pub(crate) fn load(
 ) -> Result<Loaded, Failure> {
     let files = DiskFiles;
     args.check()?;
-    let place = place(&files, args)?;
-    let blueprint = Blueprint::read(&files, &place.config)?;
+    let found = found(&files, args)?;
+    let place = &found.place;
+    let blueprint = Blueprint::read(&files, &place.shape)?;
     let config = blueprint.text()?;
-    let machine = machine(args, &place, config);
-    let tokenizer = tokenizer(&files, &place, config, machine.memory)?;
-    let most = config.max_length().min(place.context);
+    let machine = machine(args, &found, config);
+    let tokenizer = tokenizer(&files, &found, config, machine.memory)?;
+    let most = config.max_length().min(found.context);
     let longest = window_length(longest(&tokenizer)?.min(most), config.max_length());
-    let reserve = fitting(&place, config, &machine, longest)?;
-    let (engine, model) = frozen(builder(&machine).reserve(reserve), &place, config)?;
+    let reserve = fitting(place, config, &machine, longest)?;
+    let (engine, model) = frozen(builder(&machine).reserve(reserve), place, config)?;
     if let Some(note) = base::read(&files, &place.weights, &*model)? {
         output::news(&note);
     }
@@ -130,7 +110,7 @@ pub(crate) fn load(
         trained.load(&files, &*model)?;
         model.requires_grad_(false);
     }
-    let beside = place.config.parent().unwrap_or(Path::new(""));
+    let beside = place.shape.parent().unwrap_or(Path::new(""));
     let stated = GenerationConfig::read(&files, beside)?;
     if !stated.unread.is_empty() {
         output::news(&format!(
@@ -142,7 +122,7 @@ pub(crate) fn load(
     let sampling = sampling.map_err(|failure| {
         failure.hint("the value comes from the model's generation_config.json")
     })?;
-    let folder = place.tokenizer.as_deref().and_then(Path::parent);
+    let folder = found.tokenizer.as_deref().and_then(Path::parent);
     let template = args.dir.as_deref().map(|dir| -> Result<_, Failure> {
         let path = RunDir::template_of(dir);
         Ok(files.metadata(&path)?.map(|_| path.display().to_string()))
@@ -153,7 +133,7 @@ pub(crate) fn load(
         ends: ends.transpose()?.unwrap_or_default(),
         tokenizer,
         sampling: Sampling {
-            context: place.context,
+            context: found.context,
             ..sampling
         },
         weights: place.paths(),
@@ -163,7 +143,7 @@ pub(crate) fn load(
         } else {
             args.stop.clone()
         },
-        tokenizer_path: place.tokenizer,
+        tokenizer_path: found.tokenizer,
         template: template.transpose()?.flatten(),
         _engine: engine,
     })
@@ -171,9 +151,9 @@ pub(crate) fn load(
 
 /// What the model may use: what flags say, otherwise what its run had, otherwise what it is likely to need; never
 /// more than the process may have.
-fn machine(args: &SampleArgs, place: &Place, config: &dyn Architecture) -> MachineConfig {
+fn machine(args: &SampleArgs, found: &Found, config: &dyn Architecture) -> MachineConfig {
     let weights = 4 * config.parameter_count();
-    let stated = args.memory.or(place.memory);
+    let stated = args.memory.or(found.memory);
     let likely = || {
         let likely = weights + DEFAULT_ROOM;
         // Where the system does not tell there is nothing to keep to.
@@ -193,7 +173,7 @@ fn machine(args: &SampleArgs, place: &Place, config: &dyn Architecture) -> Machi
         threads: args.threads.unwrap_or_else(processor::cores),
         device_memory: None,
         host_memory: None,
-        disk: place.disk.clone().filter(|_| is_short),
+        disk: found.disk.clone().filter(|_| is_short),
         forbid: Vec::new(),
         rates: highwater::Rates::default(),
     }
@@ -262,11 +242,10 @@ fn whole_text(model: &dyn CausalLm, tokens: usize) -> Result<(), Failure> {
 }
 
 /// A run's final model, or its newest saved state, or a model folder.
-fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
+fn found(files: &dyn Files, args: &SampleArgs) -> Result<Found, Failure> {
     if let Some(folder) = &args.model {
         args.which.check_none()?;
-        model_folder::check_weights(files, folder)?;
-        return Place::folder(files, folder, None);
+        return Found::new(files, Place::of_folder(files, folder)?, None);
     }
     let nothing = || {
         Failure::usage("no model was named").hint(
@@ -280,73 +259,23 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
         Some(_) => Some(RunConfig::read(files, &settings)?),
         None => None,
     };
-    let memory = run.as_ref().map(|run| run.machine.memory);
-    let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
-    let context = run.as_ref().map_or(usize::MAX, RunConfig::context);
-    if let Some(run) = &run
-        && let Some((base, adapters)) = adapted(files, (dir, args.which), run)?
-    {
-        return Ok(Place {
-            adapters: Some(adapters),
-            disk,
-            context,
-            tokenizer: run.model.tokenizer.clone(),
-            ..Place::folder(files, &base, memory)?
-        });
-    }
-    match args.which.find(files, dir)? {
-        Some(Newest::Final(folder)) => {
-            let place = Place::folder(files, &folder, memory)?;
-            Ok(Place {
-                disk,
-                context,
-                ..place
-            })
-        }
-        Some(Newest::Saved(saved)) => Ok(Place {
-            config: dir.join("model.json"),
-            tokenizer: run.and_then(|run| run.model.tokenizer),
-            weights: saved.path().to_owned(),
-            adapters: None,
-            memory,
-            disk,
-            context,
-        }),
-        None if model_folder::check_weights(files, dir).is_ok() => Place::folder(files, dir, None),
-        None => Err(model_folder::unsaved(files, dir)?),
-    }
-}
-
-/// The folder of the model that a run trained adapters of, and its newest adapters, if there are any.
-fn adapted(
-    files: &dyn Files,
-    (dir, which): (&Path, Which),
-    run: &RunConfig,
-) -> Result<Option<(PathBuf, Adapters)>, Failure> {
-    let (Some(lora), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) else {
-        return Ok(None);
-    };
-    adapters::check_base(files, run)?;
-    let trained = which.find(files, dir)?.map(|found| match found {
-        Newest::Final(folder) => Trained::Folder(folder),
-        Newest::Saved(saved) => Trained::Saved(lora.clone(), saved.path().join(state::MODEL)),
-    });
-    Ok(trained.map(|trained| (base.clone(), (lora.clone(), trained))))
+    let place = Place::find(files, (dir, args.which), run.as_ref())?;
+    Found::new(files, place, run)
 }
 
 /// The model's tokenizer; bytes for a model that is small enough to be about them.
 fn tokenizer(
     files: &dyn Files,
-    place: &Place,
+    found: &Found,
     config: &dyn Architecture,
     memory: Bytes,
 ) -> Result<Tokenizer, Failure> {
-    match &place.tokenizer {
+    match &found.tokenizer {
         Some(path) => read_within(files, path, &Limit::Budget(memory)),
         None if config.vocab_size() <= 1024 => Ok(Tokenizer::Bytes),
         None => Err(Failure::usage(format!(
             "{}: there is no tokenizer.json for this model",
-            place.config.display()
+            found.place.shape.display()
         ))
         .hint("put the tokenizer.json into the model's folder")),
     }

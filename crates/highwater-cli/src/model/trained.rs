@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use highwater::{Engine, Module, skip_init};
 use highwater_memory::Files;
 use highwater_memory::files::Draft;
-use highwater_models::adapter::is_adapter;
+use highwater_models::adapter::{WEIGHTS, is_adapter};
 use highwater_models::{Architecture, CausalLm, WeightsFolder};
 
 use super::lora::load;
@@ -25,6 +25,22 @@ pub(crate) enum Trained {
 }
 
 impl Trained {
+    /// The file of their weights.
+    pub(crate) fn file(&self) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.join(WEIGHTS),
+            Self::Saved(_, path) => path.clone(),
+        }
+    }
+
+    /// The folder that they lie in.
+    pub(crate) fn beside(&self) -> &Path {
+        match self {
+            Self::Folder(folder) => folder,
+            Self::Saved(_, path) => path.parent().unwrap_or(path),
+        }
+    }
+
     /// A folder of them in PEFT's files, and the draft beside `out` that it is if they are in a saved state.
     ///
     /// # Errors

@@ -10,9 +10,11 @@ use highwater_models::save_folder;
 use crate::error::Failure;
 use crate::folder::RunDir;
 use crate::folder::copies::{beside_model, with_dtype};
+use crate::folder::digest::check_tokenizer;
 use crate::folder::final_step::write_final_step;
 use crate::model::{Model, lora};
 use crate::session::Session;
+use crate::terminal::output;
 
 /// Writes the model that a run ends with after `step` steps, as its folder `final`.
 ///
@@ -43,6 +45,13 @@ pub(super) fn finish(
 fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<Vec<String>, Failure> {
     files.create_dir_all(dir)?;
     let config = session.config();
+    if let Err(changed) = check_tokenizer(files, config) {
+        let message = changed.message();
+        output::news(&format!(
+            "warning: {message}: {} has what it is now",
+            dir.display()
+        ));
+    }
     if let (Some(lora), Model::Text(model)) = (&config.model.lora, &session.model) {
         lora::export(files, dir, &**model, (lora, &config.model.source))?;
         let mut names = vec![WEIGHTS.to_owned(), ADAPTER_CONFIG.to_owned()];

@@ -465,6 +465,58 @@ fn a_run_whose_model_and_data_have_moved_goes_on() {
     );
 }
 
+/// A run is sampled, evaluated and exported with its own copy of the tokenizer, or not with a changed one.
+#[test]
+fn a_tokenizer_that_was_changed_is_not_taken_for_the_runs() {
+    let folder = folder();
+    let dir = folder.path();
+    tokenizer(dir);
+    let more = [("run", ""), ("adapters", "--lora 2")];
+    for (name, more) in more {
+        let train = format!("train --model base {TEXT} {more}");
+        run(
+            dir,
+            &format!("{train} --steps 2 --save-every 1 --out {name}"),
+        );
+    }
+    let commands = |name: &str| {
+        [
+            format!("generate {name} --prompt pages --tokens 4 --temperature 0"),
+            format!("eval {name} --data text.txt --threads 1"),
+        ]
+    };
+    let loss = |results: String| results.split(',').next().unwrap().to_owned();
+    let all = |name: &str| commands(name).map(|line| loss(run(dir, &line)));
+    let before = ["run", "adapters"].map(all);
+    let path = dir.join("base/tokenizer.json");
+    let changed = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, changed.replace("\"pages\"", "\"Pages\"")).unwrap();
+    assert_eq!(["run", "adapters"].map(all), before);
+    for (name, _) in more {
+        // Saved states have no copy.
+        std::fs::remove_dir_all(dir.join(name).join("final")).unwrap();
+        for line in commands(name) {
+            fails(
+                dir,
+                &line,
+                4,
+                &["base/tokenizer.json was changed after the run began"],
+            );
+        }
+        run(
+            dir,
+            &format!("eval {name} --data text.txt --tokenizer base/tokenizer.json"),
+        );
+    }
+    let export = "export run --out run.gguf";
+    fails(
+        dir,
+        export,
+        4,
+        &["base/tokenizer.json was changed after the run began"],
+    );
+}
+
 /// The most memory that a process had, in bytes.
 fn peak(dir: &Path, line: &str) -> (Option<i32>, u64) {
     let mut command = spawn(dir, line);

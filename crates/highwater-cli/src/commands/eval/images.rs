@@ -20,13 +20,7 @@ pub(super) fn open(
     config: &RunConfig,
     (classifier, shape): (&Classifier, &Path),
 ) -> Result<ImageData, Failure> {
-    let is_folder = files.metadata(shape)?.is_some_and(|found| found.is_dir);
-    let shape = if is_folder {
-        shape.join("config.json")
-    } else {
-        shape.to_owned()
-    };
-    let own = Classifier::read(&**files, &shape)?;
+    let own = Classifier::read(&**files, shape)?;
     let own = own.map_or_else(Default::default, |own| own.classes);
     // Those of the data were taken on where one is not the model's.
     let other = classifier

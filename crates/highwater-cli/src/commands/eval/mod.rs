@@ -1,7 +1,6 @@
 //! `eval`: what a model comes to over all of some data, inside a budget that is planned before anything is loaded.
 
 mod images;
-mod place;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -25,13 +24,12 @@ use crate::data::{ImageData, tokenize};
 use crate::error::{Code, Failure};
 use crate::folder::{RunDir, Which};
 use crate::machine;
-use crate::model::{Batch, Blueprint, Model, base, tensors};
+use crate::model::{Batch, Blueprint, Model, Place, Trained, base, tensors};
 use crate::planning::{Assumptions, budget, plan_call, refusal};
 use crate::session::engine_and_model;
 use crate::settings::resolve::{self, Resolved};
 use crate::terminal::figures::{self, per_second};
 use crate::terminal::output;
-use place::Place;
 use text::Text;
 
 /// Sequences of a model folder are so long at most when nobody says.
@@ -166,7 +164,7 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         }
         _ => None,
     };
-    let place = Place::find(&*files, args, run.as_ref())?;
+    let place = place(&*files, args, run.as_ref())?;
     let Resolved {
         mut config, model, ..
     } = settings(&*files, args, (&place, run.as_ref()))?;
@@ -267,10 +265,15 @@ fn settings(
     args: &EvalArgs,
     (place, run): (&Place, Option<&RunConfig>),
 ) -> Result<Resolved, Failure> {
-    let shape = place.shape.to_str();
+    // A model is named by its folder, the shape of a run by its file.
+    let source = match place.shape.parent() {
+        Some(folder) if place.shape.ends_with("config.json") => folder,
+        _ => &place.shape,
+    };
+    let source = source.to_str();
     let unnamed = || Failure::usage("the name of the model's folder is not valid UTF-8");
     let mut flags = Settings {
-        model: Some(shape.ok_or_else(unnamed)?.to_owned()),
+        model: Some(source.ok_or_else(unnamed)?.to_owned()),
         data: Some(args.data.clone()),
         tokenizer: args.tokenizer.clone(),
         token_dtype: args.token_dtype,
@@ -285,27 +288,25 @@ fn settings(
         ..args.records.0.clone()
     };
     if let Some(run) = run {
-        let of_run = |flag: &mut Option<usize>, value| *flag = flag.or(Some(value));
-        of_run(&mut flags.batch, run.training.batch);
+        flags.batch.get_or_insert(run.training.batch);
         if run.task.is_text() {
-            of_run(&mut flags.seq, run.training.seq);
+            flags.seq.get_or_insert(run.training.seq);
+            if flags.tokenizer.is_none() {
+                flags.tokenizer = place.tokenizer(files, Some(run))?;
+            }
         }
-        let own = |path: PathBuf| files.metadata(&path).ok()?.map(|_| path);
-        // The run's own copies: what was named may be another file by now.
-        let tokenizer = || own(place.beside().join("tokenizer.json"));
-        let named = || run.model.tokenizer.as_ref();
-        let of_run = || named().map(|named| tokenizer().unwrap_or_else(|| named.clone()));
-        flags.tokenizer = flags.tokenizer.or_else(of_run);
         flags.token_dtype = flags.token_dtype.or(run.data.token_dtype);
         flags.precision = flags.precision.or(Some(run.training.precision));
         flags.memory = flags.memory.or(Some(run.machine.memory));
         let records = run.data.records.as_ref();
         if let Some(records) = records.filter(|_| args.reads_records(files)) {
-            let template = || own(RunDir::template_of(args.dir.as_ref()?));
-            of_run_records(&mut flags, (records, template().as_deref()));
+            // The run's own copy: what was named may be another file by now.
+            let own = args.dir.as_deref().map(RunDir::template_of);
+            let own = own.filter(|path| files.metadata(path).is_ok_and(|found| found.is_some()));
+            of_run_records(&mut flags, (records, own.as_deref()));
         }
     }
-    if let (None, Blueprint::Text(model)) = (flags.seq, blueprint(files, &place.shape)?) {
+    if let (None, Blueprint::Text(model)) = (flags.seq, Blueprint::read(files, &place.shape)?) {
         flags.seq = Some(model.max_length().min(SEQ));
     }
     let mut resolved = resolve::run(files, &flags)?;
@@ -343,14 +344,6 @@ impl EvalArgs {
     fn reads_records(&self, files: &dyn Files) -> bool {
         crate::data::records::has_records(files, &self.data).unwrap_or(false)
     }
-}
-
-/// What a model is built from, by its folder or its own file.
-fn blueprint(files: &dyn Files, shape: &Path) -> Result<Blueprint, Failure> {
-    if files.metadata(shape)?.is_some_and(|found| found.is_dir) {
-        return Blueprint::read(files, &shape.join("config.json"));
-    }
-    Blueprint::read(files, shape)
 }
 
 /// A model that nothing trains, and whose values are to be loaded: where memory is short they wait in their files.
@@ -418,15 +411,34 @@ fn load(files: &dyn Files, place: &Place, model: &Model) -> Result<(), Failure> 
     if let Some(note) = base::read(files, &place.weights, &**model)? {
         output::news(&note);
     }
-    if let Some((path, is_peft)) = &place.adapters {
-        let own = if *is_peft {
-            adapter_parameters(&**model)
-        } else {
-            let mut named = model.named_parameters();
-            named.retain(|(name, _)| is_adapter(name));
-            named
+    if let Some((_, trained)) = &place.adapters {
+        let own = match trained {
+            Trained::Folder(_) => adapter_parameters(&**model),
+            Trained::Saved(..) => {
+                let mut named = model.named_parameters();
+                named.retain(|(name, _)| is_adapter(name));
+                named
+            }
         };
-        tensors::read_tensors(&mut WeightsFolder::of_file(files, path)?, &own, "")?;
+        let mut file = WeightsFolder::of_file(files, &trained.file())?;
+        tensors::read_tensors(&mut file, &own, "")?;
     }
     Ok(())
+}
+
+/// A run's final model or its newest saved state, or a model folder.
+fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<Place, Failure> {
+    let Some(folder) = args.dir.as_ref().or(args.model.as_ref()) else {
+        let hint = "give the folder of a run, such as runs/gpt2-nano, or --model FOLDER";
+        return Err(Failure::usage("eval needs a model").hint(hint));
+    };
+    if files.metadata(folder)?.is_none() {
+        let message = format!("{}: there is no such folder", folder.display());
+        return Err(Failure::usage(message));
+    }
+    if args.dir.is_some() {
+        return Place::find(files, (folder, args.which), run);
+    }
+    args.which.check_none()?;
+    Place::of_folder(files, folder)
 }
