@@ -235,7 +235,8 @@ settings! {
     "Memory and machine" {
         /// Memory budget of the whole process, such as 64MiB or 3GiB
         memory: Bytes, at("machine.memory"), value("SIZE"), flag(|arg| arg.allow_hyphen_values(true)), essential, resume,
-            example("\"3GiB\""), default("64MiB for nano presets, otherwise 90% of the memory that the process may use");
+            example("\"3GiB\""), default("64MiB for nano presets, otherwise 90% of the memory that the process may use"),
+            bounds(where_true("at least 1MiB, such as 2GiB", |bytes| *bytes >= Bytes::MIB));
 
         /// Part of --memory that kernels compute in, apart from --host-memory
         device_memory: Bytes, at("machine.device_memory"), value("SIZE"), example("\"2GiB\""), resume,

@@ -170,6 +170,20 @@ fn coloured() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// A text whose control characters, which a terminal would obey, are escaped as in Rust.
+fn visible(text: &str) -> String {
+    let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// An example for people: each stretch of tokens that is learnt, or not.
 fn text(
     place: &Place,
@@ -203,7 +217,7 @@ fn text(
         let stretch = (at..kept)
             .take_while(|&i| is_learned(i) == is_learned(at))
             .count();
-        let decoded = tokenizer.decode(&tokens[at..at + stretch])?;
+        let decoded = visible(&tokenizer.decode(&tokens[at..at + stretch])?);
         let around = if is_learned(at) {
             [begin, end]
         } else {

@@ -102,11 +102,14 @@ impl RunConfig {
     /// # Errors
     /// [`SettingsError`], with line and column.
     pub fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
-        let text = Self::text(files, path)?;
         let damaged = |problem: String| SettingsError::Damaged {
             path: path.to_owned(),
             problem,
         };
+        let text = Self::text(files, path).map_err(|error| match error {
+            SettingsError::Toml { problem, .. } => damaged(problem),
+            error => error,
+        })?;
         let sealed = seal::open(&text).map_err(|_| damaged("its hash is another".to_owned()))?;
         let config: Self = toml::from_str(sealed.unwrap_or(&text)).map_err(|error| {
             let problem = error.to_string();
@@ -137,9 +140,9 @@ impl RunConfig {
         }
         let mut text = vec![0; bytes as usize];
         file.read_exact_at(0, &mut text)?;
-        String::from_utf8(text).map_err(|error| SettingsError::Damaged {
-            path: path.to_owned(),
-            problem: error.to_string(),
+        String::from_utf8(text).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            failed(format!("not a text file: byte {} is not UTF-8", at + 1))
         })
     }
 

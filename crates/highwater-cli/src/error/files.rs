@@ -13,7 +13,14 @@ use crate::state_name::step_of;
 impl From<FilesError> for Failure {
     fn from(error: FilesError) -> Self {
         let (full, dropped) = (error.is_disk_full(), is_of_dropped_state(&error));
+        let is_in_the_way = error.operation == Operation::CreateDir
+            && error.source.kind() == ErrorKind::AlreadyExists;
         let failure = Self::new(Code::Files, error);
+        if is_in_the_way {
+            return failure.hint(
+                "a file of that name is there, or a link that leads nowhere: choose another folder, or remove it",
+            );
+        }
         if dropped {
             return failure.hint(
                 "the run replaced this state by a newer one meanwhile: run the command again",

@@ -118,7 +118,7 @@ fn explained(error: DataError) -> Failure {
             let is = if error.is_not_found() {
                 "there is no such folder"
             } else {
-                "a file, not a folder"
+                "this is not a folder"
             };
             let message = format!("{}: {is}", error.path.display());
             let hint = "--data is a folder with one subfolder of images per class";

@@ -76,11 +76,11 @@ impl Place {
                 adapters: None,
                 shape: dir.join("model.json"),
             }),
-            None if run.is_some() => Err(model_folder::unsaved(files, dir)?),
-            None => {
+            None if run.is_none() && files.metadata(&dir.join("config.json"))?.is_some() => {
                 which.check_none()?;
                 Self::of_folder(files, dir)
             }
+            None => Err(model_folder::unsaved(files, dir)?),
         }
     }
 

@@ -241,7 +241,7 @@ impl Assignment {
                 _ => wrong.text,
             };
             failed(why).hint(if wrong.is_twice {
-                "set it once"
+                "set each once"
             } else {
                 "`highwater init --all` writes a file that lists and explains all settings"
             })
@@ -332,6 +332,10 @@ mod tests {
         }
         for (line, told) in [
             ("--data 2025 --set data.path=2024", "is set twice"),
+            (
+                "--optimizer adamw --set optimizer.method.sgd.momentum=0.5",
+                "contradicts --optimizer or --momentum",
+            ),
             ("--set optimizer.lr=true", "invalid type: boolean"),
             ("--set optimizer.lrr=1", "did you mean `lr`?"),
             ("--set optimizer.lr=fast", "optimizer.lr"),

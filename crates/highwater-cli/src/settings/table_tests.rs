@@ -172,7 +172,7 @@ fn values_out_of_bounds_are_refused_with_the_name_of_their_flag() {
     }
     bounded.dedup();
     let expected = "held-out lora lora-alpha lora-dropout beta steps epochs batch size accumulate dropout \
-                    label-smoothing lr beta1 beta2 eps momentum weight-decay clip device-memory host-memory threads \
+                    label-smoothing lr beta1 beta2 eps momentum weight-decay clip memory device-memory host-memory threads \
                     save-every keep eval-every";
     assert_eq!(bounded.join(" "), expected);
 }

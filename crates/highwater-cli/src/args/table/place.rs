@@ -60,9 +60,10 @@ fn wrong<S: Table>(path: &str, setting: Option<&Setting<S>>, problem: Problem) -
     let is_twice = matches!(problem, Problem::Twice);
     let text = match (problem, setting) {
         (Problem::Unknown, _) => unknown::<S>(path),
-        (Problem::Twice, Some(Setting { flag, .. })) => {
-            format!("`{path}` is set twice: use --set or --{flag} once")
-        }
+        (Problem::Twice, Some(Setting { flag, .. })) => match above::<S>(path) {
+            Some(above) => format!("`{path}` contradicts --{above} or --{flag}"),
+            None => format!("`{path}` is set twice: use --set or --{flag} once"),
+        },
         (Problem::Twice, None) => format!("`{path}` is set twice"),
         (Problem::Value(why), setting) => {
             let example = setting.map_or("", |setting| setting.example);
@@ -78,6 +79,16 @@ fn wrong<S: Table>(path: &str, setting: Option<&Setting<S>>, problem: Problem) -
         text,
         is_twice,
     }
+}
+
+/// The flag of the setting that a path is a part of: optimizer.method of optimizer.method.sgd.momentum.
+fn above<S: Table>(path: &str) -> Option<&'static str> {
+    let is_part = |place: &str| {
+        let rest = path.strip_prefix(place);
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    };
+    let setting = places::<S>().find(|(place, _)| is_part(place));
+    setting.map(|(_, setting)| setting.flag)
 }
 
 /// What stands in a table of settings.

@@ -11,7 +11,7 @@ use crate::machine::processor::cores;
 /// The means that flags give a run.
 ///
 /// # Errors
-/// [`Failure`] for a budget that is too small for any program, or that the system does not tell.
+/// [`Failure`] where none is given, and the system does not say what there is.
 pub(super) fn machine(settings: &Settings, defaults: &Defaults) -> Result<MachineConfig, Failure> {
     Ok(MachineConfig {
         memory: memory(settings.memory.or(defaults.memory))?,
@@ -28,12 +28,6 @@ pub(super) fn machine(settings: &Settings, defaults: &Defaults) -> Result<Machin
 /// The budget that was given, or most of what the process may have.
 fn memory(given: Option<Bytes>) -> Result<Bytes, Failure> {
     if let Some(memory) = given {
-        if memory < Bytes::MIB {
-            let message = format!("--memory {memory} is too small for any program");
-            return Err(
-                Failure::usage(message).hint("give a size with a unit, such as --memory 2GiB")
-            );
-        }
         return Ok(memory);
     }
     let machine = ProcessMemory::read().map_err(|error| {

@@ -69,7 +69,6 @@ const USAGE: &[Case] = &[
     case("HW1002", "a command that does not exist", "tain"),
     case("HW1002", "a size with an unknown unit", "train --memory 1Gibi"),
     case("HW1002", "a size that is zero", "train --memory 0"),
-    case("HW1002", "a size without its unit", "train --memory 1"),
     case("HW1002", "a number that is too large", "train --steps 99999999999999999999"),
     case("HW1002", "two flags for one thing", "generate run --model ./base --prompt of"),
     case("HW1002", "a missing flag", "generate run"),
@@ -114,6 +113,7 @@ const USAGE: &[Case] = &[
 
 #[rustfmt::skip]
 const FILES: &[Case] = &[
+    case("HW1004", "a file where the folder of a run is to be", "train --data text.txt --steps 1 --threads 1 --out text.txt"),
     case("HW1004", "a folder where a classifier's weights belong", "train --model ./hidden-images/final --data shapes --size 32 --batch 4 --steps 1 --threads 1 --memory 1GiB"),
     case("HW1004", "an output folder below a file", "train --data text.txt --out text.txt/run"),
     with("HW1004", "results that cannot be written", "doctor --json", Means::FullOutput),
@@ -168,6 +168,7 @@ const DATA: &[Case] = &[
 
 #[rustfmt::skip]
 const SETTINGS: &[Case] = &[
+    case("HW1030", "a size without its unit", "train --memory 1"),
     case("HW1030", "a negative learning rate", "train --lr -1"),
     case("HW1030", "a negative learning rate by its setting", "train --set optimizer.lr=-1"),
     case("HW1030", "a negative learning rate in a file", "train --config negative.toml"),
@@ -175,6 +176,7 @@ const SETTINGS: &[Case] = &[
     case("HW1030", "memory for less than its parts", "train --memory 64MiB --device-memory 30MiB --host-memory 40MiB"),
     case("HW1030", "too many threads", "train --threads 5000"),
     case("HW1030", "adapters of rank 0", "train --model ./base --data chats.jsonl --lora 0"),
+    case("HW1031", "a file of settings that is no text", "train --config base/model.safetensors"),
     case("HW1031", "an unknown setting in a file", "train --config unknown.toml"),
     case("HW1031", "a file that is not TOML", "train --config torn.toml"),
     case("HW1031", "a plan in place of settings", "train --config run/plan.json"),
