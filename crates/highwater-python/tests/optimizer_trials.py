@@ -85,7 +85,7 @@ class Spec:
         maker = MAKERS[self.optimizer]
         if maker.refused:
             return "refused", maker.refused
-        if self.extra == "missing":
+        if self.extra == "missing" and self.layout != "tied":  # or the last layer gets no gradient
             return "refused", "the optimizer lacks a parameter that gets a gradient"
         if maker.may_refuse:
             return "either", maker.may_refuse
