@@ -3,6 +3,7 @@
 use super::direction::Direction;
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
+use super::options::options;
 use crate::Result;
 use highwater_graph::{DType, Op, Operand, Shape};
 use highwater_ops::{
@@ -10,39 +11,23 @@ use highwater_ops::{
 };
 use std::sync::Arc;
 
-/// Settings of a parameter group, with PyTorch's defaults and names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AdafactorOptions {
-    /// Learning rate: the most that a relative step is.
-    pub lr: f64,
-    /// The power of the step's number that is the share of new squares: below 0.
-    pub beta2_decay: f64,
-    /// The least of variances (`None`: the difference of 1 and the next number of the parameter's dtype), and
-    /// the least root mean square of a parameter.
-    pub eps: (Option<f64>, f64),
-    /// The root mean square of a direction from which on it is clipped.
-    pub d: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Whether the objective is to grow.
-    pub maximize: bool,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-}
-
-impl Default for AdafactorOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-2,
-            beta2_decay: -0.8,
-            eps: (None, 1e-3),
-            d: 1.0,
-            weight_decay: 0.0,
-            maximize: false,
-            master: None,
-        }
-    }
+options! {
+    /// Settings of a parameter group, with PyTorch's defaults and names.
+    AdafactorOptions {
+        /// Learning rate: the most that a relative step is.
+        lr: f64 = 1e-2,
+        /// The power of the step's number that is the share of new squares: below 0.
+        beta2_decay: f64 = -0.8,
+        /// The least of variances (`None`: the difference of 1 and the next number of the parameter's dtype), and
+        /// the least root mean square of a parameter.
+        eps: (Option<f64>, f64) = (None, 1e-3),
+        /// The root mean square of a direction from which on it is clipped.
+        d: f64 = 1.0,
+        /// Decoupled weight decay.
+        weight_decay: f64 = 0.0,
+        /// Whether the objective is to grow.
+        maximize: bool = false,
+    } master
 }
 
 /// Adafactor (Shazeer & Stern 2018), as `torch.optim.Adafactor`: of the squares of a matrix's gradients only

@@ -2,45 +2,27 @@
 
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
+use super::options::options;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
 
-/// Settings of a parameter group, with PyTorch's defaults and names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AdagradOptions {
-    /// Learning rate.
-    pub lr: f64,
-    /// What the rate falls by with each step.
-    pub lr_decay: f64,
-    /// L2 penalty: so much of the parameter is added to its gradient.
-    pub weight_decay: f64,
-    /// What the sum of squares starts from.
-    pub initial_accumulator_value: f64,
-    /// Added to the denominator.
-    pub eps: f64,
-    /// Whether the objective is to grow.
-    pub maximize: bool,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-    /// How moments are held. Settled when the optimizer is made.
-    pub moments: Moments,
-}
-
-impl Default for AdagradOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-2,
-            lr_decay: 0.0,
-            weight_decay: 0.0,
-            initial_accumulator_value: 0.0,
-            eps: 1e-10,
-            maximize: false,
-            master: None,
-            moments: Moments::F32,
-        }
-    }
+options! {
+    /// Settings of a parameter group, with PyTorch's defaults and names.
+    AdagradOptions {
+        /// Learning rate.
+        lr: f64 = 1e-2,
+        /// What the rate falls by with each step.
+        lr_decay: f64 = 0.0,
+        /// L2 penalty: so much of the parameter is added to its gradient.
+        weight_decay: f64 = 0.0,
+        /// What the sum of squares starts from.
+        initial_accumulator_value: f64 = 0.0,
+        /// Added to the denominator.
+        eps: f64 = 1e-10,
+        /// Whether the objective is to grow.
+        maximize: bool = false,
+    } master, moments
 }
 
 /// Adagrad (Duchi et al. 2011), as `torch.optim.Adagrad`. Each parameter has the `sum` of its gradients'

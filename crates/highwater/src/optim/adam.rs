@@ -2,46 +2,28 @@
 
 use super::formats::{Master, Moments};
 use super::groups::Groups;
+use super::options::options;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
 
-/// Settings of a parameter group, with PyTorch's defaults.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AdamOptions {
-    /// Learning rate.
-    pub lr: f64,
-    /// Decay rates of the two moments.
-    pub betas: (f64, f64),
-    /// Added to the denominator.
-    pub eps: f64,
-    /// L2 penalty: so much of the parameter is added to its gradient.
-    pub weight_decay: f64,
-    /// Whether to divide by the largest second moment so far, which is a third moment. Settled when the
-    /// optimizer is made.
-    pub amsgrad: bool,
-    /// Whether the objective is to grow.
-    pub maximize: bool,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-    /// How moments are held. Settled when the optimizer is made.
-    pub moments: Moments,
-}
-
-impl Default for AdamOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-3,
-            betas: (0.9, 0.999),
-            eps: 1e-8,
-            weight_decay: 0.0,
-            amsgrad: false,
-            maximize: false,
-            master: None,
-            moments: Moments::F32,
-        }
-    }
+options! {
+    /// Settings of a parameter group, with PyTorch's defaults.
+    AdamOptions {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Decay rates of the two moments.
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// L2 penalty: so much of the parameter is added to its gradient.
+        weight_decay: f64 = 0.0,
+        /// Whether to divide by the largest second moment so far, which is a third moment. Settled when the
+        /// optimizer is made.
+        amsgrad: bool = false,
+        /// Whether the objective is to grow.
+        maximize: bool = false,
+    } master, moments
 }
 
 /// Adam (Kingma & Ba 2015), as `torch.optim.Adam`. Each

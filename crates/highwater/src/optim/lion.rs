@@ -2,36 +2,21 @@
 
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
+use super::options::options;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
 
-/// Settings of a parameter group, with the paper's defaults.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LionOptions {
-    /// Learning rate: a third to a tenth of AdamW's.
-    pub lr: f64,
-    /// Share of the moment in the direction, and its decay.
-    pub betas: (f64, f64),
-    /// Decoupled weight decay: three to ten times AdamW's.
-    pub weight_decay: f64,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-    /// How moments are held. Settled when the optimizer is made.
-    pub moments: Moments,
-}
-
-impl Default for LionOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-4,
-            betas: (0.9, 0.99),
-            weight_decay: 0.0,
-            master: None,
-            moments: Moments::F32,
-        }
-    }
+options! {
+    /// Settings of a parameter group, with the paper's defaults.
+    LionOptions {
+        /// Learning rate: a third to a tenth of AdamW's.
+        lr: f64 = 1e-4,
+        /// Share of the moment in the direction, and its decay.
+        betas: (f64, f64) = (0.9, 0.99),
+        /// Decoupled weight decay: three to ten times AdamW's.
+        weight_decay: f64 = 0.0,
+    } master, moments
 }
 
 /// Lion (Chen et al. 2023): steps by the signs of an average, with decoupled weight decay. Each parameter has

@@ -14,6 +14,7 @@ mod groups;
 mod lion;
 pub mod lr_scheduler;
 mod muon;
+mod options;
 mod pieces;
 mod rmsprop;
 mod sgd;

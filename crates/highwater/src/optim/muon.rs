@@ -3,6 +3,7 @@
 use super::direction::Direction;
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
+use super::options::options;
 use crate::Result;
 use highwater_graph::{DType, Op, Operand, Shape};
 use highwater_ops::{Add, DivAtLeast, Formats, GradNorm, MatMul, MulScalar, Sgd};
@@ -31,44 +32,26 @@ impl AdjustLr {
     }
 }
 
-/// Settings of a parameter group, with PyTorch's defaults and names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MuonOptions {
-    /// Learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Momentum.
-    pub momentum: f64,
-    /// Nesterov's form of momentum.
-    pub nesterov: bool,
-    /// Coefficients of the polynomial that each iteration applies to the singular values.
-    pub ns_coefficients: (f64, f64, f64),
-    /// The least norm that a direction is divided by.
-    pub eps: f64,
-    /// Iterations.
-    pub ns_steps: usize,
-    /// How the rate follows the shape.
-    pub adjust_lr: AdjustLr,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-}
-
-impl Default for MuonOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-3,
-            weight_decay: 0.1,
-            momentum: 0.95,
-            nesterov: true,
-            ns_coefficients: (3.4445, -4.7750, 2.0315),
-            eps: 1e-7,
-            ns_steps: 5,
-            adjust_lr: AdjustLr::Original,
-            master: None,
-        }
-    }
+options! {
+    /// Settings of a parameter group, with PyTorch's defaults and names.
+    MuonOptions {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Decoupled weight decay.
+        weight_decay: f64 = 0.1,
+        /// Momentum.
+        momentum: f64 = 0.95,
+        /// Nesterov's form of momentum.
+        nesterov: bool = true,
+        /// Coefficients of the polynomial that each iteration applies to the singular values.
+        ns_coefficients: (f64, f64, f64) = (3.4445, -4.7750, 2.0315),
+        /// The least norm that a direction is divided by.
+        eps: f64 = 1e-7,
+        /// Iterations.
+        ns_steps: usize = 5,
+        /// How the rate follows the shape.
+        adjust_lr: AdjustLr = AdjustLr::Original,
+    } master
 }
 
 /// Muon (Jordan 2024), as `torch.optim.Muon`: steps by the momentum of a matrix with its singular values made

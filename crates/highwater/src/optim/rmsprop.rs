@@ -2,48 +2,29 @@
 
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
+use super::options::options;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
 
-/// Settings of a parameter group, with PyTorch's defaults and names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RmsPropOptions {
-    /// Learning rate.
-    pub lr: f64,
-    /// Decay of the squares' average.
-    pub alpha: f64,
-    /// Added to the denominator.
-    pub eps: f64,
-    /// L2 penalty: so much of the parameter is added to its gradient.
-    pub weight_decay: f64,
-    /// Momentum; 0 needs no buffer. Whether there is any is settled when the optimizer is made.
-    pub momentum: f64,
-    /// Whether gradients are divided by their standard deviation. Settled when the optimizer is made.
-    pub centered: bool,
-    /// Whether the objective is to grow.
-    pub maximize: bool,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-    /// How moments are held. Settled when the optimizer is made.
-    pub moments: Moments,
-}
-
-impl Default for RmsPropOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-2,
-            alpha: 0.99,
-            eps: 1e-8,
-            weight_decay: 0.0,
-            momentum: 0.0,
-            centered: false,
-            maximize: false,
-            master: None,
-            moments: Moments::F32,
-        }
-    }
+options! {
+    /// Settings of a parameter group, with PyTorch's defaults and names.
+    RmsPropOptions {
+        /// Learning rate.
+        lr: f64 = 1e-2,
+        /// Decay of the squares' average.
+        alpha: f64 = 0.99,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// L2 penalty: so much of the parameter is added to its gradient.
+        weight_decay: f64 = 0.0,
+        /// Momentum; 0 needs no buffer. Whether there is any is settled when the optimizer is made.
+        momentum: f64 = 0.0,
+        /// Whether gradients are divided by their standard deviation. Settled when the optimizer is made.
+        centered: bool = false,
+        /// Whether the objective is to grow.
+        maximize: bool = false,
+    } master, moments
 }
 
 /// RMSprop (Hinton 2012), as `torch.optim.RMSprop`. Each parameter has a moment `square_avg`, with momentum

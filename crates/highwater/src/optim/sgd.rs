@@ -2,45 +2,27 @@
 
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
+use super::options::options;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
 
-/// Settings of SGD, with PyTorch's defaults and names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SgdOptions {
-    /// Learning rate.
-    pub lr: f64,
-    /// Momentum; 0 needs no buffer.
-    pub momentum: f64,
-    /// Dampening of the momentum.
-    pub dampening: f64,
-    /// L2 penalty.
-    pub weight_decay: f64,
-    /// Nesterov's form of momentum.
-    pub nesterov: bool,
-    /// Whether the objective is to grow.
-    pub maximize: bool,
-    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
-    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
-    pub master: Option<Master>,
-    /// How moments are held. Settled when the optimizer is made.
-    pub moments: Moments,
-}
-
-impl Default for SgdOptions {
-    fn default() -> Self {
-        Self {
-            lr: 1e-3,
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: 0.0,
-            nesterov: false,
-            maximize: false,
-            master: None,
-            moments: Moments::F32,
-        }
-    }
+options! {
+    /// Settings of SGD, with PyTorch's defaults and names.
+    SgdOptions {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Momentum; 0 needs no buffer.
+        momentum: f64 = 0.0,
+        /// Dampening of the momentum.
+        dampening: f64 = 0.0,
+        /// L2 penalty.
+        weight_decay: f64 = 0.0,
+        /// Nesterov's form of momentum.
+        nesterov: bool = false,
+        /// Whether the objective is to grow.
+        maximize: bool = false,
+    } master, moments
 }
 
 /// Stochastic gradient descent with optional momentum, as `torch.optim.SGD`. Whether there is

@@ -1,24 +1,8 @@
 //! The methods of `Tensor`, which the crate `highwater` compiles.
 
-use crate::{Result, Tensor};
 use highwater_ops::{Cos, Erf, Expm1, Log1p, Reciprocal, Rsqrt, Sin};
 
-macro_rules! elementary {
-    ($($(#[$doc:meta])* $name:ident, $op:expr;)*) => {
-        impl Tensor {$(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// [`crate::Error::Op`] for a dtype that is no float type.
-            #[track_caller]
-            pub fn $name(&self) -> Result<Self> {
-                Self::apply_one($op, &[self])
-            }
-        )*}
-    };
-}
-
-elementary! {
+of_floats! {
     /// Elementwise sine of angles in radians, as `torch.sin`; accurate for large ones, too.
     sin, Sin;
     /// Elementwise cosine of angles in radians, as `torch.cos`; accurate for large ones, too.

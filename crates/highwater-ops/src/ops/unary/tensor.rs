@@ -1,24 +1,8 @@
 //! The methods of `Tensor`, which the crate `highwater` compiles.
 
-use crate::{Result, Tensor};
 use highwater_ops::{Exp, Log, Neg, Relu, Sigmoid, Sqrt, Tanh};
 
-macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident, $op:expr;)*) => {
-        impl Tensor {$(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// [`crate::Error::Op`] for a dtype that is no float type.
-            #[track_caller]
-            pub fn $name(&self) -> Result<Self> {
-                Self::apply_one($op, &[self])
-            }
-        )*}
-    };
-}
-
-unary! {
+of_floats! {
     /// Elementwise `max(x, 0)`.
     relu, Relu;
     /// Elementwise hyperbolic tangent.
