@@ -234,6 +234,12 @@ ENTRIES: dict[str, list[str]] = {
         "class Twice(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, function, types, args=(), kwargs=None):\n"
         "        return super().__torch_function__(function, types, args, kwargs or {}) * 2\n"
         'torch.compile(model, backend=backend("1GiB"))(x.as_subclass(Twice))',
+        '@torch.library.custom_op("shop::shifted", mutates_args=())\ndef shifted(x: torch.Tensor) -> torch.Tensor:\n    return x + 1\n'
+        "@shifted.register_fake\ndef _(x):\n    raise ValueError(\"too few rows\")\n"
+        'torch.compile(lambda x: model(shifted(x)), backend=backend("1GiB"))(x)',
+        "class Counted(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, count):\n        ctx.count = count\n        return x.clone()\n"
+        "    @staticmethod\n    def backward(ctx, grad):\n        ctx.count.add_(1)\n        return grad, None\ncount = torch.zeros(())\n"
+        'torch.compile(lambda x: Counted.apply(model(x), count), backend=backend("1GiB"))(x)',
         "class Focal(Model):\n    def forward(self, x, gamma):\n        return (self.layer(x).sigmoid() ** gamma.item()).sum()\n"
         "with torch._dynamo.config.patch(capture_scalar_outputs=True):\n"
         '    torch.compile(Focal(), backend=backend("1GiB"))(x, torch.tensor(2.5))',

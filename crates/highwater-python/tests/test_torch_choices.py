@@ -45,3 +45,24 @@ def test_a_plan_may_be_larger_than_the_budget_where_less_is_alive(choices: Choic
     floor, most = choices.floor_bytes, choices.given + choices.fastest.needed
     chosen = [(budget, choices.at(budget)) for budget in range(floor, most, (most - floor) // 100)]
     assert any(choices.given + choice.plan.live_bytes > budget for budget, choice in chosen)
+
+
+def test_the_floor_is_no_more_than_a_plan_in_it_uses() -> None:
+    """What kernels need for a while beside a plan may make a larger one of the planner's the smaller one."""
+
+    def loss(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        rows = torch.tanh(x * weights).view(64, 32)
+        out = torch.zeros(64, 32).index_put((torch.randint(64, (64,)),), rows, accumulate=True)
+        out = out + torch.zeros(64, 32).scatter_reduce(0, torch.randint(64, (64, 32)), rows, "amax")
+        return (torch.sin(out + rows.index_select(0, torch.randint(64, (64,)))) * 2).sum()
+
+    def report(memory: int) -> highwater.torch.Report:
+        torch._dynamo.reset()
+        backend = highwater.torch.backend(memory)
+        torch.compile(loss, backend=backend)(torch.randn(2, 1024), torch.randn(1024, requires_grad=True)).backward()
+        return backend.reports[0]
+
+    floor = report(1 << 30).floor_bytes
+    assert report(floor).live_bytes == floor
+    with pytest.raises(highwater.torch.OverBudget):
+        report(floor - 64)

@@ -449,3 +449,28 @@ def test_what_hooks_keep_from_the_step_before_is_counted() -> None:
     _, most, _ = highwater.torch.allocated(lambda: step(x, x))
     assert before == 3 * x.nbytes
     assert given + before + most <= step.reports[-1].live_bytes
+
+
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_weights_that_are_tied_between_steps(when: int) -> None:
+    """By `data`, as which a parameter stays what it is."""
+
+    def run(ours: bool) -> list[Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        optimizer = optim.AdamW(model.parameters(), lr=0.1)
+        step = highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB")
+        for i in range(4):
+            if i == when:
+                model[0].weight.data = model[2].weight.data
+            x, y = torch.randn(4, 8), torch.randn(4, 8)
+            if ours:
+                step(x, y)
+                continue
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return list(model.parameters())
+
+    assert all(map(torch.equal, run(True), run(False)))

@@ -21,6 +21,8 @@ OURS = ("aten", "prims", "prim", "highwater")
 WRITES = tuple(f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"))
 
 
+STATISTICS = ("running_mean", "running_var")
+
 # What does nothing but register what a backward calls.
 LATER = ("_register_hook_trampoline",)
 
@@ -66,13 +68,13 @@ class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def written(func: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
-    """The tensors that a call of an operation writes to, by its schema."""
+    """The tensors that a call of an operation writes to, by its schema, which of batch norms does not say so."""
     if not isinstance(func, OpOverload):
         return
     arguments = func._schema.arguments
     values = [*zip(arguments, args), *((argument, kwargs.get(argument.name)) for argument in arguments)]
     for argument, value in values:
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        if argument.alias_info is not None and argument.alias_info.is_write or argument.name in STATISTICS:
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
 
 

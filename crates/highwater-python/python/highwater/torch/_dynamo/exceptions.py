@@ -16,11 +16,12 @@ from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError, Unsupport
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from .._messages.errors import Shortened, unlogged, without_advice
+from .._messages.errors import Shortened, said, unlogged, without_advice
 from .._messages.locations import LIBRARIES, CannotPlan, is_of_user, shortened
 from .calls import LIMITS, SIZES, settings
 from .patches import branches_as_eager
 from .refusals import code_of, needs_number, no_step, place_of, refuse_functions
+from .undone import undone_if_returned
 
 # Where Dynamo's words begin in errors that it did not raise.
 EXPLAINED = "\n\nfrom user code:\n"
@@ -97,10 +98,10 @@ def translate(
 
 def untraced(error: BaseException) -> CannotPlan:
     """Words for what PyTorch does not trace."""
-    said = without_advice(str(error)).strip().partition("\n")[0].rstrip(".")
-    advice = " A function that cond, scan or map calls must not return what it is given, nor one tensor twice: return a clone()." if "aliasing" in said else ""
+    words = without_advice(str(error)).strip().partition("\n")[0].rstrip(".")
+    advice = " A function that cond, scan or map calls must not return what it is given, nor one tensor twice: return a clone()." if "aliasing" in words else ""
     kind = type(error).__name__
-    return CannotPlan(f'PyTorch cannot trace this model for its backward ({kind}: {said}).{advice} torch.compile(model, backend="aot_eager") shows more')
+    return CannotPlan(f'PyTorch cannot trace this model for its backward ({kind}: {words}).{advice} torch.compile(model, backend="aot_eager") shows more')
 
 
 def place_in(error: BaseException) -> tuple[str, str]:
@@ -113,10 +114,12 @@ def place_in(error: BaseException) -> tuple[str, str]:
 
 
 def raise_own(error: BaseException, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Calls what Dynamo found to raise an exception, for the exception itself. Nothing has run of it; without
-    gradients it takes less memory than the plan would."""
+    """Calls what Dynamo found to raise an exception, for the exception itself: with what eager mode does until then, which
+    is undone if it raises none. Nothing has run of it before."""
+    if fake := raised_by_user(error):
+        raise fake from None
     try:
-        with torch.no_grad():
+        with undone_if_returned():
             call(*args, **kwargs)
     except BaseException as own:
         link = own
@@ -124,6 +127,22 @@ def raise_own(error: BaseException, call: Callable[..., Any], args: Sequence[Any
             link = link.__context__
         link.__context__ = None  # Dynamo's
         raise
+
+
+def raised_by_user(error: BaseException) -> CannotPlan | None:
+    """Words for an exception of code that Dynamo called with tensors without data, as a custom operation's fake implementation:
+    with data there may be none."""
+    link, found = error.__cause__ or error.__context__, None
+    while link is not None:
+        frames = [frame for frame in traceback.extract_tb(link.__traceback__) if is_of_user(frame.filename)]
+        if frames:
+            place = shortened(f"{frames[-1].filename}:{frames[-1].lineno}")
+            found = CannotPlan(
+                f"{place} raises {said(link)}. This happens when it is called with tensors that have no data, as planning does. "
+                "If it is an operation's fake implementation (torch.library.register_fake), it must work for all inputs"
+            )
+        link = link.__cause__ or link.__context__
+    return found
 
 
 def try_again(error: BaseException) -> None:

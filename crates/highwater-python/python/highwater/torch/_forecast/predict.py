@@ -21,7 +21,7 @@ from .._messages.amounts import MOST, parse
 from .._messages.errors import said, unlogged
 from .._messages.locations import where
 from .._optim.optimizers import Optimizers
-from .._optim.rehearsal import copied
+from .._optim.rehearsal import copied, same_random_numbers
 from .._plan.choices import Choices
 from .._plan.roofline import DEVICES, Rates, Roofline
 from .._step.graph import Phase, Way, Whole
@@ -113,7 +113,7 @@ def plan(
     step.foretold = Foretold(wanted, known) if traced != wanted else None
 
     def choices(size: int) -> Choices:
-        with mode:
+        with mode, same_random_numbers():
             return trace(step, phase, *resized((args, kwargs), batch, size, traced))
 
     found = choices(batch)

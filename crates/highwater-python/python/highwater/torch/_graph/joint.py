@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from .._device.device import Device, device_of_graph
 from .._device.held import storage_key
 from .._device.in_place import FORMS, InPlace, is_alike
+from .._messages.locations import CannotPlan, line_of, shortened
 from .nested import calls, is_pure, is_random
 from .nodes import CELL, COPY, COST, HELD, ONCE, PASSING, WRITES, is_symbolic, is_tangent, item_of, nbytes, remake, storage_of, tensors
 
@@ -111,6 +112,7 @@ class JointGraph:
         for node in sorted(self.module.graph.nodes, key=lambda node: node.op != "placeholder"):
             self._read(node)
         self._arrive()
+        self._refuse_writes_of_backward()
         self._end_forward_with_copies()
 
     @property
@@ -257,6 +259,20 @@ class JointGraph:
                 if storage_of(other) == storage_of(node) and not views.isdisjoint(other.all_input_nodes):
                     remake(other)
                     views.add(other)
+
+    def _refuse_writes_of_backward(self) -> None:
+        """What a backward writes to an input of the graph would be written when the forward ends."""
+        cut = next((i for i, kernel in enumerate(self.kernels) if kernel.node in self.backward), len(self.kernels))
+        late = {storage for kernel in self.kernels[cut:] for storage in kernel.outputs}
+        copies = [node for node in self._copies() if node in self.backward or "backward" in str(node.meta.get("partitioner_tag"))]
+        # What the forward writes too is an output of it.
+        for node in [*copies, *self.outputs[: self.forward_outputs]]:
+            if node in copies or self.of.get(node) in late:
+                line = next((f" at {shortened(line)}" for of in (node, *node.all_input_nodes[::-1]) if (line := line_of(of))), "")
+                raise CannotPlan(
+                    f"the backward of a custom function{line} writes to a tensor that the model has or is given. A plan cannot say when: write to it "
+                    "in the forward, or in a hook outside the model"
+                )
 
     def _end_forward_with_copies(self) -> None:
         """What the forward writes to its inputs is written when nothing reads them any more."""

@@ -74,6 +74,8 @@ REPORTS = 1024
 
 # So many plans at most are chosen among.
 RUNGS = 1024
+# How many are tried for the floor.
+STEPS = 64
 
 
 class Choices:
@@ -103,7 +105,14 @@ class Choices:
     @cached_property
     def _least(self) -> Choice:
         """Starts a search."""
-        return min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
+        least, floor = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed), self.family.floor.bytes
+        if least.needed == floor or self._host_memory:
+            return least
+        # What PyTorch needs beside a plan may make a faster one smaller.
+        for room, _ in reversed(self.family.curve(STEPS)):
+            if floor < room < least.needed:
+                least = min(least, self._of(room), key=lambda choice: choice.needed)
+        return least
 
     @cached_property
     def _without_host(self) -> Choices:

@@ -82,7 +82,6 @@ class Step:
         self._compiled: dict[Way, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
         """Of each way, the function for the loss, and what was compiled of it."""
         self._generation: Any = None
-        self._shared = False
         self._broken = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -174,15 +173,15 @@ class Step:
         """How this micro-batch is planned: anew where what the plans depend on is another than before."""
         one_by_one, parameters = self.one_by_one, list(self.model.parameters())
         needs = None if one_by_one else self.updates.look_ahead() if phase.last else self.updates.whole
+        # Views of one tensor are written as one. `parameter.data = other` may tie two at any time.
+        trained = self.optimizers.parameters
+        shared = len({storage_key(parameter) for parameter in trained}) < len(trained)
         # Plans know parameters by what they are, not by what they are called.
-        generation = [id(parameter) for parameter in parameters], self.optimizers.key(), needs, attention_kernels()
+        generation = [id(parameter) for parameter in parameters], self.optimizers.key(), needs, attention_kernels(), shared
         if generation != self._generation:
             self._generation = generation
             self._compiled.clear()
-            trained = self.optimizers.parameters
-            # Views of one tensor are written as one.
-            self._shared = len({storage_key(parameter) for parameter in trained}) < len(trained)
-        return Way(phase, one_by_one and not self._shared and not upstream)
+        return Way(phase, one_by_one and not shared and not upstream)
 
     def __reduce__(self) -> tuple[type[Step], tuple[Any, ...]]:
         """A copy is of a copy of the model, the optimizer and the rest, and makes plans of its own."""
