@@ -373,73 +373,84 @@ fn families_have_their_own_defaults() {
     );
 }
 
+/// Configurations that are refused, and words of why.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        r#"{"model_type": "mistral", "sliding_window": 0}"#,
+        "1 or more",
+    ),
+    (
+        r#"{"model_type": "gemma2", "layer_types": ["full_attention"]}"#,
+        "num_hidden_layers",
+    ),
+    (
+        r#"{"model_type": "mistral", "layer_types": ["full_attention"]}"#,
+        "num_hidden_layers",
+    ),
+    (
+        r#"{"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}"#,
+        "attn_logit_softcapping",
+    ),
+    (
+        r#"{"model_type": "gemma2", "query_pre_attn_scalar": 0}"#,
+        "query_pre_attn_scalar",
+    ),
+    (
+        r#"{"model_type": "qwen3", "layer_types": [3]}"#,
+        "layer_types",
+    ),
+    (
+        r#"{"model_type": "phi3", "rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [1.0]}}"#,
+        "short_factor",
+    ),
+    (
+        r#"{"model_type": "phi3", "partial_rotary_factor": 0.0}"#,
+        "partial_rotary_factor",
+    ),
+    (
+        r#"{"model_type": "smollm3", "no_rope_layers": [1]}"#,
+        "no_rope_layers",
+    ),
+    (
+        r#"{"model_type": "llama", "num_attention_heads": 0}"#,
+        "num_attention_heads",
+    ),
+    (
+        r#"{"model_type": "llama", "num_hidden_layers": 99999999999}"#,
+        "num_hidden_layers",
+    ),
+    (
+        r#"{"model_type": "qwen2", "is_causal": false}"#,
+        "is_causal",
+    ),
+    (
+        r#"{"model_type": "qwen3", "rope_parameters": {"rope_type": "default"},
+                "rope_scaling": {"rope_type": "yarn", "factor": 4}}"#,
+        "rope_scaling",
+    ),
+    (
+        r#"{"model_type": "llama", "partial_rotary_factor": 0.5}"#,
+        "partial_rotary_factor",
+    ),
+    (
+        r#"{"model_type": "llama", "rope_scaling": {"rope_type": 3}}"#,
+        "rope_type",
+    ),
+    (
+        r#"{"model_type": "gemma3_text", "sliding_window_pattern": 0}"#,
+        "1 or more",
+    ),
+    (
+        r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,
+        "bidirectional",
+    ),
+    ("{}", "model_type"),
+];
+
 #[test]
 fn what_cannot_be_built_is_named() {
     let read = |text: &str| DecoderConfig::from_json(text);
-    for (text, told) in [
-        (
-            r#"{"model_type": "mistral", "sliding_window": 0}"#,
-            "1 or more",
-        ),
-        (
-            r#"{"model_type": "gemma2", "layer_types": ["full_attention"]}"#,
-            "num_hidden_layers",
-        ),
-        (
-            r#"{"model_type": "gemma2", "query_pre_attn_scalar": 0}"#,
-            "query_pre_attn_scalar",
-        ),
-        (
-            r#"{"model_type": "qwen3", "layer_types": [3]}"#,
-            "layer_types",
-        ),
-        (
-            r#"{"model_type": "phi3", "rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [1.0]}}"#,
-            "short_factor",
-        ),
-        (
-            r#"{"model_type": "phi3", "partial_rotary_factor": 0.0}"#,
-            "partial_rotary_factor",
-        ),
-        (
-            r#"{"model_type": "smollm3", "no_rope_layers": [1]}"#,
-            "no_rope_layers",
-        ),
-        (
-            r#"{"model_type": "llama", "num_attention_heads": 0}"#,
-            "num_attention_heads",
-        ),
-        (
-            r#"{"model_type": "llama", "num_hidden_layers": 99999999999}"#,
-            "num_hidden_layers",
-        ),
-        (
-            r#"{"model_type": "qwen2", "is_causal": false}"#,
-            "is_causal",
-        ),
-        (
-            r#"{"model_type": "qwen3", "rope_parameters": {"rope_type": "default"},
-                "rope_scaling": {"rope_type": "yarn", "factor": 4}}"#,
-            "rope_scaling",
-        ),
-        (
-            r#"{"model_type": "llama", "partial_rotary_factor": 0.5}"#,
-            "partial_rotary_factor",
-        ),
-        (
-            r#"{"model_type": "llama", "rope_scaling": {"rope_type": 3}}"#,
-            "rope_type",
-        ),
-        (
-            r#"{"model_type": "gemma3_text", "sliding_window_pattern": 0}"#,
-            "1 or more",
-        ),
-        (
-            r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,
-            "bidirectional",
-        ),
-        ("{}", "model_type"),
-    ] {
+    for &(text, told) in REFUSED {
         let error = read(text).unwrap_err().to_string();
         assert!(error.contains(told), "{text}: {error}");
     }

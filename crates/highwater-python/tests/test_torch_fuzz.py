@@ -9,7 +9,6 @@ eager PyTorch is counted apart: there, ours must answer what ``aot_eager`` does.
 from __future__ import annotations
 
 import argparse
-import copy
 import hashlib
 import multiprocessing
 import os
@@ -31,14 +30,14 @@ import torch
 import torch.nn.functional as F
 from highwater.torch._device.allocated import allocated
 from highwater import Link
-from highwater.torch._autograd.like_eager import like_eager, traced_like_eager
+from highwater.torch._autograd.like_eager import traced_like_eager
 from highwater.torch._device.device import Device
 from highwater.torch._plan.costs import Costs
 from late_lanes import LateLanes
+from partition import partition
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
-from torch._functorch.partitioners import default_partition
 from torch.utils.checkpoint import checkpoint
 
 ROWS, WIDTH = 64, 32
@@ -366,35 +365,6 @@ class DrawnCosts(Costs):
         """Copies that take about as long as kernels."""
         rate = 10 ** (8 + 2 * random.Random(self.seed).random())
         return Link(bytes, rate, rate)
-
-
-def partition(module: fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    # Eager dropout and the one that AOTAutograd traces round differently; ours is as eager.
-    like_eager(module.graph)
-    module.recompile()
-    joint = copy.deepcopy(module.graph)
-    with torch._inductor.config.patch(fallback_random=False):  # or both parts would draw
-        forward, backward = default_partition(module, *args, **kwargs)
-    draw_all(joint, forward)
-    return forward, backward
-
-
-def draw_all(joint: fx.Graph, forward: fx.GraphModule) -> None:
-    """Puts back what draws numbers that nobody looks at: PyTorch leaves it out; ours is as eager."""
-    joint.eliminate_dead_code()
-    there = {node.name: node for node in forward.graph.nodes}
-    missing = {node for node in joint.nodes if not node.users and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.name not in there}
-    for node in reversed(joint.nodes):
-        if node in missing:
-            missing.update(one for one in node.all_input_nodes if one.name not in there)
-    last = forward.graph.find_nodes(op="placeholder")[-1]
-    for node in joint.nodes:
-        if node in missing:
-            with forward.graph.inserting_after(last):
-                there[node.name] = forward.graph.node_copy(node, lambda one: there[one.name])
-        if node.op != "placeholder" and node.op != "output":
-            last = there.get(node.name, last)
-    forward.recompile()
 
 
 aot_eager = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition)

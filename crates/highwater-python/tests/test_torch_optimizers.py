@@ -23,7 +23,7 @@ import pytest
 import torch
 from optimizer_makers import USUAL
 from optimizer_trials import Spec, check, drawn, shrunk
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 
 # What passes.
 GOOD = ("same", "refused, as", "not installed")
@@ -137,3 +137,33 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_adafactor_takes_eps_by_the_first_dtype(dtype: torch.dtype) -> None:
+    """As PyTorch's own, which keeps that of the first parameter for all of a group."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16).to(dtype)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x).to(dtype)).float().square().mean()  # type: ignore[no-any-return]
+
+    def run(ours: bool) -> list[Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model, x = Mixed(), torch.randn(4, 16)
+        optimizer = optim.Adafactor(model.parameters(), lr=0.1)
+        step = highwater.torch.step(model, None, optimizer, memory="1GiB")
+        for _ in range(3):
+            if ours:
+                step(x)
+                continue
+            model(x).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return list(model.parameters())
+
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(run(True), run(False), strict=True))

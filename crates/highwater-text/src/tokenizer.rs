@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use highwater_memory::{Files, FilesError};
+use tokenizers::ModelWrapper;
 
 /// The largest `tokenizer.json` that is read, in bytes.
 pub const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
@@ -37,6 +38,14 @@ pub enum TokenizerError {
         /// What the parser says.
         problem: String,
     },
+    /// The tokenizer draws its tokens.
+    #[error("{}: the tokens of a text are drawn (\"dropout\": {dropout}), so they are others each time", path.display())]
+    Draws {
+        /// The file.
+        path: PathBuf,
+        /// The share of merges that BPE leaves out.
+        dropout: f32,
+    },
     /// The tokenizer failed on a text or on tokens.
     #[error("the tokenizer failed: {problem}")]
     Failed {
@@ -63,8 +72,17 @@ pub enum Tokenizer {
     HuggingFace(Box<tokenizers::Tokenizer>),
 }
 
+/// The share of merges that a model of BPE leaves out at random.
+fn dropout_of(tokenizer: &tokenizers::Tokenizer) -> f32 {
+    match tokenizer.get_model() {
+        ModelWrapper::BPE(bpe) => bpe.dropout.unwrap_or(0.0),
+        _ => 0.0,
+    }
+}
+
 impl Tokenizer {
-    /// Reads a `tokenizer.json`. Truncation and padding that it asks for are left out.
+    /// Reads a `tokenizer.json`. Truncation and padding that it asks for are left out; one whose BPE has dropout is
+    /// refused.
     ///
     /// # Errors
     /// [`TokenizerError`], also where the file would make the parser panic.
@@ -85,6 +103,10 @@ impl Tokenizer {
             Ok(tokenizer)
         };
         match guarded(parse) {
+            Ok(tokenizer) if dropout_of(&tokenizer) > 0.0 => Err(TokenizerError::Draws {
+                path: path.to_owned(),
+                dropout: dropout_of(&tokenizer),
+            }),
             Ok(tokenizer) => Ok(Self::HuggingFace(Box::new(tokenizer))),
             Err(problem) => Err(TokenizerError::Malformed {
                 path: path.to_owned(),

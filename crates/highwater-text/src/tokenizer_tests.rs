@@ -74,6 +74,19 @@ fn truncation_and_padding_of_the_file_are_left_out() {
 }
 
 #[test]
+fn tokens_that_would_be_drawn_are_refused() {
+    let mut json = bpe();
+    json["model"]["dropout"] = json!(0.0);
+    load(&json.to_string()).unwrap();
+    json["model"]["dropout"] = json!(0.5);
+    let error = load(&json.to_string()).unwrap_err();
+    assert!(
+        matches!(error, TokenizerError::Draws { dropout: 0.5, .. }),
+        "{error}"
+    );
+}
+
+#[test]
 fn long_texts_give_the_tokens_of_the_whole() {
     let tokenizer = load(&bpe().to_string()).unwrap();
     let Tokenizer::HuggingFace(whole) = &tokenizer else {

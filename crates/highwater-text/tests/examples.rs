@@ -39,6 +39,11 @@ fn tokens_are_learnt_as_their_labels_say() {
         let fields = json!({"input_ids": [5, 6], name: [false, true]});
         assert_eq!(tokens(fields), (vec![5, 6], Some(vec![false, true])));
     }
+    // All masks count, as in TRL.
+    let fields = json!({"input_ids": [5, 6, 7, 8], "labels": [-100, 6, 7, 8], "completion_mask": [1, 0, 1, 1],
+        "assistant_masks": [1, 1, 1, 0]});
+    let learned = Some(vec![false, false, true, false]);
+    assert_eq!(tokens(fields), (vec![5, 6, 7, 8], learned));
     for (fields, told) in [
         (
             json!({"input_ids": [1, 2], "labels": [1, 9]}),

@@ -66,7 +66,16 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
                 talk = Talk::new(&loaded, &template, args);
                 output::news("the conversation starts over");
             }
-            _ => talk.take_turn(said, (args.tokens, &ends, &loaded.stop))?,
+            _ => match talk.take_turn(said, (args.tokens, &ends, &loaded.stop)) {
+                Err(failure) if failure.is_out_of_memory() => {
+                    talk.turns.pop();
+                    let why = failure.message();
+                    output::news(&format!(
+                        "not answered: {why}. Use /reset, a shorter text, or more --memory"
+                    ));
+                }
+                taken => taken?,
+            },
         }
     }
     talk.speed.tell();

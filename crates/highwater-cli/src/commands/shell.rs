@@ -1,6 +1,7 @@
 //! `completions` and `man`: what shells and `man` know of this program's flags, made of the command line itself.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Command};
@@ -53,12 +54,29 @@ pub fn man(args: &ManArgs, program: &Command) -> Result<ExitCode, Failure> {
     files.create_dir_all(folder)?;
     let mut pages = Vec::new();
     collect(command, &mut pages)?;
+    for (name, _) in &pages {
+        check_own(&folder.join(name))?;
+    }
     for (name, page) in &pages {
         write_atomic(&files, &folder.join(name), page)?;
     }
     let folder = folder.display();
     output::result(&format!("{} pages: {folder}", pages.len()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// That a page may be written: nothing is there, or an earlier page of this program.
+fn check_own(path: &Path) -> Result<(), Failure> {
+    let found = std::fs::read(path);
+    let is_free = match &found {
+        Ok(text) => text.windows(13).any(|part| part == b".TH highwater"),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    if is_free {
+        return Ok(());
+    }
+    let message = format!("{}: this is not a manual page of highwater", path.display());
+    Err(Failure::usage(message).hint("move it away, or choose another folder"))
 }
 
 /// The pages of a command and of those below it, by their names.

@@ -20,4 +20,7 @@ pub struct Origin {
     /// The weights of the model's folder, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Digest>,
+    /// The `config.json` beside those weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Digest>,
 }

@@ -150,6 +150,11 @@ impl Failure {
         self
     }
 
+    /// Whether it is of memory that was not enough for what was to be computed.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.id == "HW0301"
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         self.code as u8

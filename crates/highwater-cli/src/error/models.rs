@@ -53,6 +53,9 @@ impl From<TokenizerError> for Failure {
             TokenizerError::NotUtf8 { .. } => {
                 Some("text for a tokenizer.json must be UTF-8; convert it first")
             }
+            TokenizerError::Draws { .. } => {
+                Some("set \"dropout\" to null in a copy of the file: models are used without it")
+            }
             TokenizerError::TooLarge { .. } | TokenizerError::Malformed { .. } => {
                 Some(OTHER_TOKENIZER)
             }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
+use highwater_memory::saved::Digest;
 use highwater_models::adapter::WEIGHTS;
 
 use super::digest::weights_digest;
@@ -39,20 +40,24 @@ pub(crate) fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failu
         }
         model_folder::check_weights(files, base)?;
     }
-    let before = run
-        .origin
-        .as_ref()
-        .and_then(|origin| origin.weights.as_ref());
-    if let (ModelSource::Folder(base), Some(before)) = (&run.model.source, before)
+    let (ModelSource::Folder(base), Some(origin)) = (&run.model.source, &run.origin) else {
+        return Ok(());
+    };
+    let config = base.join("config.json");
+    let changed = if (origin.shape.as_ref())
+        .is_some_and(|before| Digest::of_file(files, &config).is_ok_and(|now| now != *before))
+    {
+        &config
+    } else if let Some(before) = &origin.weights
         && weights_digest(files, base)? != *before
     {
-        let message = format!(
-            "{} has changed since the adapters were trained",
-            base.display()
-        );
-        return Err(Failure::usage(message)
-            .id("HW1041")
-            .hint("restore the weights that the adapters were trained with"));
-    }
-    Ok(())
+        base
+    } else {
+        return Ok(());
+    };
+    let changed = changed.display();
+    let message = format!("{changed} has changed since the adapters were trained");
+    Err(Failure::usage(message)
+        .id("HW1041")
+        .hint("restore the model that the adapters were trained with"))
 }

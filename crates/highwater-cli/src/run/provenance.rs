@@ -15,9 +15,11 @@ impl Origin {
     /// What a run began with that goes on now: what can no longer be seen stays as it was before.
     #[must_use]
     pub fn after(self, before: Option<Self>) -> Self {
-        let (weights, source) = before.map_or((None, None), |it| (it.weights, it.source));
+        let (weights, shape, source) =
+            before.map_or((None, None, None), |it| (it.weights, it.shape, it.source));
         Self {
             weights: self.weights.or(weights),
+            shape: self.shape.or(shape),
             source: self.source.or(source),
             ..self
         }
@@ -36,17 +38,21 @@ impl Origin {
         has_weights: bool,
         source: Option<Digest>,
     ) -> Result<Self, Failure> {
-        let weights = match &config.model.source {
-            ModelSource::Folder(folder) if !has_weights => Some(weights_digest(files, folder)?),
-            _ => None,
-        };
         let digest = |path: &Path| Digest::of_file(files, path);
+        let (weights, shape) = match &config.model.source {
+            ModelSource::Folder(folder) if !has_weights => (
+                Some(weights_digest(files, folder)?),
+                Some(digest(&folder.join("config.json"))?),
+            ),
+            _ => (None, None),
+        };
         Ok(Self {
             model: Digest::of(model_json.as_bytes()),
             data: data_digest(files, config, (data, tokens))?,
             source,
             tokenizer: config.model.tokenizer.as_deref().map(digest).transpose()?,
             weights,
+            shape,
         })
     }
 }
@@ -101,7 +107,8 @@ impl Origin {
                 tokenizer.map_or_else(String::new, name),
             ),
             (
-                now.weights.is_none() || self.weights == now.weights,
+                (now.weights.is_none() || self.weights == now.weights)
+                    && (now.shape.is_none() || self.shape.is_none() || self.shape == now.shape),
                 config.model.source.to_string(),
             ),
         ];

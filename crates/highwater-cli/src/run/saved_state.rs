@@ -147,10 +147,13 @@ pub fn check_space(
         Bytes(needed),
         Bytes(free)
     );
+    let fewer = match output.keep {
+        0 | 1 => String::new(),
+        keep => format!(", or use a smaller --keep than {keep}"),
+    };
     let hint = format!(
-        "free some space, use --out with a folder on another disk, or a smaller --keep than {1}: each state has {0}",
-        Bytes(state),
-        output.keep
+        "free some space, or use --out with a folder on another disk{fewer}: each state has {}",
+        Bytes(state)
     );
     Err(Failure::new(Code::Files, message).id("HW1010").hint(hint))
 }

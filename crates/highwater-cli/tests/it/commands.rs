@@ -372,4 +372,15 @@ fn shells_and_man_are_told_of_every_command() {
         page.contains("highwater\\-train") && page.contains("Exit codes"),
         "{page}"
     );
+    // Pages of this program are replaced, other files are not.
+    run(dir, "man --out pages/man1");
+    let own = dir.join("pages/man1/highwater-train.1");
+    std::fs::write(&own, "a thesis").unwrap();
+    let (code, _, news) = highwater(dir, "man --out pages/man1");
+    assert_eq!(code, 2);
+    assert!(
+        news.contains("highwater-train.1: this is not a manual page of highwater"),
+        "{news}"
+    );
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), "a thesis");
 }

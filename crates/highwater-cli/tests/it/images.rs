@@ -318,6 +318,15 @@ fn bad_images_are_found_before_the_first_step() {
             .contains("skip_bad = true")
     );
     run(dir, "resume skipped --steps 3", 0);
+    // Of nothing there is no loss.
+    for class in fs::read_dir(dir.join("shapes")).unwrap() {
+        let class = dir.join("none").join(class.unwrap().file_name());
+        fs::create_dir_all(&class).unwrap();
+        fs::write(class.join("empty.png"), "").unwrap();
+    }
+    run(dir, "eval skipped --data none --skip-bad", 4);
+    let told = news(dir);
+    assert!(told.contains("none: "), "{told}");
 }
 
 #[test]

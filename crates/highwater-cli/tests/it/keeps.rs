@@ -517,6 +517,44 @@ fn a_tokenizer_that_was_changed_is_not_taken_for_the_runs() {
     );
 }
 
+/// Adapters are for the model that they were trained beside: for its weights, and for what its `config.json` says.
+#[test]
+fn a_config_that_was_changed_is_not_taken_for_the_adapters() {
+    let folder = folder();
+    let dir = folder.path();
+    run(
+        dir,
+        &format!("train --model base {TEXT} --lora 2 --steps 1 --out adapters"),
+    );
+    let path = dir.join("base/config.json");
+    let before = std::fs::read_to_string(&path).unwrap();
+    let mut config: Value = serde_json::from_str(&before).unwrap();
+    config["rope_theta"] = 500.0.into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    for (line, code, told) in [
+        (
+            "eval adapters --data text.txt",
+            2,
+            "since the adapters were trained",
+        ),
+        (
+            "generate adapters --prompt a",
+            2,
+            "since the adapters were trained",
+        ),
+        (
+            "merge adapters --out merged",
+            2,
+            "since the adapters were trained",
+        ),
+        ("resume adapters --steps 2", 4, "since the run began"),
+    ] {
+        fails(dir, line, code, &["base", told]);
+    }
+    std::fs::write(&path, before).unwrap();
+    run(dir, "eval adapters --data text.txt");
+}
+
 /// The most memory that a process had, in bytes.
 fn peak(dir: &Path, line: &str) -> (Option<i32>, u64) {
     let mut command = spawn(dir, line);

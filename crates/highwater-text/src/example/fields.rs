@@ -226,10 +226,15 @@ impl Fields<'_> {
                 return Err(self.bad(problem).hinted(hint));
             }
         }
+        // All that there are, as in TRL.
         for name in ["completion_mask", "assistant_masks", "loss_mask"] {
-            if learned.is_none() {
-                learned = marked(name, |mask| mask != 0)?;
-            }
+            let Some(mask) = marked(name, |mask| mask != 0)? else {
+                continue;
+            };
+            learned = Some(match learned {
+                None => mask,
+                Some(before) => before.into_iter().zip(mask).map(|(a, b)| a && b).collect(),
+            });
         }
         // What is padded is taken off.
         let Some(kept) = marked("attention_mask", |mask| mask != 0)? else {

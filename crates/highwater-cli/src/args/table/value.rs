@@ -1,6 +1,8 @@
 //! How the types of settings are read: from flags, from `config.toml` and from `--set`.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
@@ -67,7 +69,7 @@ macro_rules! known {
     };
 }
 
-known!(usize, u64, f64, String, PathBuf, Bytes: size, DiskConfig: disk, OptimizerKind: method);
+known!(f64, String, PathBuf, Bytes: size, DiskConfig: disk, OptimizerKind: method);
 known!(
     Task,
     Quantize,
@@ -80,6 +82,31 @@ known!(
     Master,
     Moments
 );
+
+/// Whole numbers, with words of our own for what is none.
+macro_rules! whole {
+    ($($type:ty),+) => {
+        $(impl SettingValue for $type {
+            fn arg(arg: Arg) -> Arg {
+                arg.value_parser(whole_number::<Self>)
+            }
+
+            fn read(found: Value) -> Result<Self, Problem> {
+                value(found)
+            }
+        })+
+    };
+}
+
+whole!(usize, u64);
+
+fn whole_number<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, &'static str> {
+    text.parse()
+        .map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => "the number is too large",
+            _ => "expected a whole number, 0 or more",
+        })
+}
 
 /// Types of other crates, by the names that serde knows.
 macro_rules! by_names {

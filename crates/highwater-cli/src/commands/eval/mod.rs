@@ -206,6 +206,14 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         Ok(())
     });
     looked.map_err(|failure| base::explain(&*files, &place.paths(), failure))?;
+    if found.units == 0 {
+        let message = format!(
+            "{}: there is nothing to compute a loss of",
+            args.data.display()
+        );
+        let hint = "with --skip-bad, all of it may have been skipped; examples may have no tokens that loss is computed on";
+        return Err(Failure::new(Code::Files, message).hint(hint));
+    }
     tell(args, &config, &found, started.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }

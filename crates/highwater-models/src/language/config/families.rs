@@ -116,11 +116,7 @@ static FAMILIES: [Family; 9] = [
         },
         own: |fields, shape| {
             let window = fields.nullable("sliding_window", 4096)?;
-            shape
-                .layers
-                .iter_mut()
-                .for_each(|layer| layer.window = window);
-            Ok(())
+            slide(fields, shape, window, |_| true)
         },
     },
     Family {
@@ -386,7 +382,13 @@ fn gemma3(fields: Fields<'_>, shape: &mut DecoderShape) -> Result<(), ConfigErro
     gemma(fields, shape)?;
     (shape.has_post_norms, shape.has_head_norms) = (true, true);
     shape.attention_scale = query_scale(fields)?;
-    shape.score_cap = fields.some("attn_logit_softcapping")?;
+    if let Some(cap) = fields.some::<f64>("attn_logit_softcapping")? {
+        return Err(ConfigError::Unsupported {
+            field: "attn_logit_softcapping".to_owned(),
+            value: cap.to_string(),
+            expected: "null: transformers does not apply it to Gemma 3".to_owned(),
+        });
+    }
     shape.logit_cap = fields.some("final_logit_softcapping")?;
     let pattern = above_0(fields, "sliding_window_pattern", 6)?;
     let window = fields.nullable("sliding_window", 4096)?;

@@ -73,7 +73,7 @@ class Optimizers:
     def one_by_one(self) -> bool:
         """Whether parameters may be updated one at a time: the bits are the same, and nothing can see it."""
         watched = base._global_optimizer_pre_hooks or base._global_optimizer_post_hooks
-        return not watched and all(map(is_unwatched, self.all))
+        return not watched and all(is_unwatched(one) and not has_shared_eps(one) for one in self.all)
 
     def step(self) -> None:
         """Updates all parameters, as the user's own loop would."""
@@ -84,6 +84,13 @@ class Optimizers:
         """What an update's memory depends on: the parameters, which of them are trained, and settings that switch
         something on or off."""
         return tuple((*((id(p), is_trained(p)) for p in group["params"]), *ways(one, group)) for one, group in self.groups)
+
+
+def has_shared_eps(optimizer: Any) -> bool:
+    """Whether PyTorch's Adafactor takes an `eps` by the dtype of the first parameter that it updates for others, of
+    another dtype."""
+    groups = optimizer.param_groups if isinstance(optimizer, optim.Adafactor) else []
+    return any(group["eps"][0] is None and len({parameter.dtype for parameter in group["params"]}) > 1 for group in groups)
 
 
 def is_trained(parameter: Tensor) -> bool:
