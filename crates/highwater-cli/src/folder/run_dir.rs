@@ -30,6 +30,7 @@ pub(super) use names::FINAL;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use highwater_memory::Files;
 use highwater_memory::files::Draft;
@@ -370,6 +371,10 @@ fn unmake(made: &[PathBuf]) {
     }
 }
 
+/// How often a lock is tried for, and how long it is waited for in between.
+const LOCK_TRIES: u32 = 10;
+const LOCK_WAIT: Duration = Duration::from_millis(20);
+
 /// Takes the folder's lock, which no file system but the real one has.
 fn lock(path: &Path) -> Result<File, RunDirError> {
     let path = path.join(LOCK);
@@ -383,13 +388,17 @@ fn lock(path: &Path) -> Result<File, RunDirError> {
         .write(true)
         .open(&path);
     let file = open.map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(RunDirError::Locked(
-            path.parent().unwrap_or(&path).to_owned(),
-        )),
-        Err(TryLockError::Error(source)) => Err(failed(source)),
+    // A process that this one, or another, is about to start has its locks until it begins.
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_WAIT),
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
     }
+    Err(RunDirError::Locked(
+        path.parent().unwrap_or(&path).to_owned(),
+    ))
 }
 
 #[cfg(test)]

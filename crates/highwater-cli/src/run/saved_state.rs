@@ -149,10 +149,10 @@ pub fn check_space(
     );
     let fewer = match output.keep {
         0 | 1 => String::new(),
-        keep => format!(", or use a smaller --keep than {keep}"),
+        keep => format!(", or a smaller --keep than {keep}"),
     };
     let hint = format!(
-        "free some space, or use --out with a folder on another disk{fewer}: each state has {}",
+        "free some space, use --out with a folder on another disk{fewer}: each state has {}",
         Bytes(state)
     );
     Err(Failure::new(Code::Files, message).id("HW1010").hint(hint))

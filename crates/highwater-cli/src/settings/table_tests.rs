@@ -177,6 +177,21 @@ fn values_out_of_bounds_are_refused_with_the_name_of_their_flag() {
     assert_eq!(bounded.join(" "), expected);
 }
 
+#[test]
+fn what_is_no_number_is_refused_in_plain_words() {
+    for (flag, told) in [
+        ("--clip=1e-400", "too close to 0"),
+        ("--clip=x", "expected a number"),
+        ("--batch=-1", "expected a whole number"),
+        ("--batch=1.5", "expected a whole number"),
+        ("--steps=99999999999999999999", "too large"),
+    ] {
+        let error = Cli::try_parse_from(["highwater", "train", flag]).unwrap_err();
+        assert!(error.to_string().contains(told), "{flag}: {error}");
+    }
+    Cli::try_parse_from(["highwater", "train", "--clip=0e5", "--lr=-0"]).unwrap();
+}
+
 /// Kernels compute in `f32`: what is 0 or 1 there is refused like 0 and 1.
 #[test]
 fn values_that_round_to_a_bound_are_refused() {

@@ -69,7 +69,7 @@ macro_rules! known {
     };
 }
 
-known!(f64, String, PathBuf, Bytes: size, DiskConfig: disk, OptimizerKind: method);
+known!(String, PathBuf, Bytes: size, DiskConfig: disk, OptimizerKind: method);
 known!(
     Task,
     Quantize,
@@ -83,12 +83,12 @@ known!(
     Moments
 );
 
-/// Whole numbers, with words of our own for what is none.
-macro_rules! whole {
-    ($($type:ty),+) => {
+/// Numbers, with words of our own for what is none.
+macro_rules! numbers {
+    ($($type:ty: $parse:expr),+) => {
         $(impl SettingValue for $type {
             fn arg(arg: Arg) -> Arg {
-                arg.value_parser(whole_number::<Self>)
+                arg.value_parser($parse)
             }
 
             fn read(found: Value) -> Result<Self, Problem> {
@@ -98,7 +98,17 @@ macro_rules! whole {
     };
 }
 
-whole!(usize, u64);
+numbers!(usize: whole_number::<Self>, u64: whole_number::<Self>, f64: number);
+
+fn number(text: &str) -> Result<f64, &'static str> {
+    let found: f64 = text.parse().map_err(|_| "expected a number")?;
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    // 0 turns things off.
+    if found == 0.0 && mantissa.contains(|c: char| matches!(c, '1'..='9')) {
+        return Err("the number is too close to 0");
+    }
+    Ok(found)
+}
 
 fn whole_number<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, &'static str> {
     text.parse()
