@@ -262,6 +262,8 @@ class JointGraph:
 
     def _refuse_writes_of_backward(self) -> None:
         """What a backward writes to an input of the graph would be written when the forward ends."""
+        if not self.backward:
+            return
         cut = next((i for i, kernel in enumerate(self.kernels) if kernel.node in self.backward), len(self.kernels))
         late = {storage for kernel in self.kernels[cut:] for storage in kernel.outputs}
         copies = [node for node in self._copies() if node in self.backward or "backward" in str(node.meta.get("partitioner_tag"))]
