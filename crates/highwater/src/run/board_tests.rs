@@ -4,7 +4,7 @@
 
 use super::{Board, Moved};
 use crate::Error;
-use highwater_plan::Tier;
+use highwater_plan::{Tier, ValueId};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -40,7 +40,7 @@ const TIERS: [Option<Tier>; 5] = [None, Some(Tier::Disk), None, Some(Tier::Disk)
 fn moved(index: u32, fetch: bool) -> Moved {
     Moved {
         index,
-        value: index,
+        value: ValueId::new(index as usize),
         tier: Tier::Disk,
         fetch,
     }
