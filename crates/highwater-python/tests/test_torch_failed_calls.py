@@ -1,5 +1,5 @@
-"""Calls that fail: the error is the one of eager PyTorch, and so is what the call has changed by then; where eager PyTorch
-would not fail, nothing has changed."""
+"""Failed calls raise eager PyTorch's error, with the side effects that eager PyTorch has by then. Where eager PyTorch would
+not fail, nothing changes."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ mod batch;
 mod blueprint;
 pub(crate) mod classifier;
 pub(crate) mod lora;
-pub(crate) mod place;
+mod place;
 mod preference;
 mod task_model;
 pub mod tensors;

@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// The model's tokenizer: the copy beside what was trained, otherwise the file that the run was given.
+    /// The model's tokenizer: the copy next to the trained weights, otherwise the file that the run was given.
     ///
     /// # Errors
     /// [`Failure`] where that file is another one by now.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use highwater::{Engine, Module, skip_init};
 use highwater_memory::Files;
 use highwater_memory::files::Draft;
-use highwater_models::adapter::{WEIGHTS, is_adapter};
+use highwater_models::adapter::{WEIGHTS, adapter_parameters, is_adapter};
 use highwater_models::{Architecture, CausalLm, WeightsFolder};
 
 use super::lora::load;
@@ -75,13 +75,27 @@ impl Trained {
                 load(files, folder, model)?;
                 Ok(())
             }
-            Self::Saved(lora, path) => {
+            Self::Saved(lora, _) => {
                 lora.adapt(model)?;
-                let mut own = model.named_parameters();
-                own.retain(|(name, _)| is_adapter(name));
-                tensors::read_tensors(&mut WeightsFolder::of_file(files, path)?, &own, "")
+                self.read(files, model)
             }
         }
+    }
+
+    /// Reads them into a model that has adapters already.
+    ///
+    /// # Errors
+    /// [`Failure`] for adapters that cannot be read, or are not for this model.
+    pub(crate) fn read(&self, files: &dyn Files, model: &dyn CausalLm) -> Result<(), Failure> {
+        let own = match self {
+            Self::Folder(_) => adapter_parameters(model),
+            Self::Saved(..) => {
+                let mut named = model.named_parameters();
+                named.retain(|(name, _)| is_adapter(name));
+                named
+            }
+        };
+        tensors::read_tensors(&mut WeightsFolder::of_file(files, &self.file())?, &own, "")
     }
 }
 

@@ -83,23 +83,21 @@ fn wrong<S: Table>(path: &str, setting: Option<&Setting<S>>, problem: Problem) -
 
 /// The flag of the setting that a path is a part of: optimizer.method of optimizer.method.sgd.momentum.
 fn above<S: Table>(path: &str) -> Option<&'static str> {
-    let is_part = |place: &str| {
-        let rest = path.strip_prefix(place);
-        rest.is_some_and(|rest| rest.starts_with('.'))
-    };
-    let setting = places::<S>().find(|(place, _)| is_part(place));
+    let setting = places::<S>().find(|(place, _)| is_part(path, place));
     setting.map(|(_, setting)| setting.flag)
+}
+
+/// Whether a path stands in a table: optimizer.method in optimizer.
+fn is_part(path: &str, table: &str) -> bool {
+    let rest = path.strip_prefix(table);
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// What stands in a table of settings.
 pub(crate) fn within<S: Table>(path: &str) -> Vec<&'static str> {
-    let inside = |place: &&str| {
-        let rest = place.strip_prefix(path);
-        rest.is_some_and(|rest| rest.starts_with('.'))
-    };
     places::<S>()
         .map(|(place, _)| place)
-        .filter(inside)
+        .filter(|place| is_part(place, path))
         .collect()
 }
 

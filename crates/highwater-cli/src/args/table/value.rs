@@ -83,8 +83,8 @@ known!(
     Moments
 );
 
-/// Numbers, with words of our own for what is none.
-macro_rules! numbers {
+/// Types whose flags a function reads; files are read as serde does.
+macro_rules! parsed {
     ($($type:ty: $parse:expr),+) => {
         $(impl SettingValue for $type {
             fn arg(arg: Arg) -> Arg {
@@ -98,7 +98,16 @@ macro_rules! numbers {
     };
 }
 
-numbers!(usize: whole_number::<Self>, u64: whole_number::<Self>, f64: number);
+parsed!(
+    usize: whole_number::<Self>,
+    u64: whole_number::<Self>,
+    f64: number,
+    // Types of other crates, by the names that serde knows.
+    Order: by_name::<Self>(&["sequential", "shuffled"]),
+    Decay: by_name::<Self>(&["matrices", "all"]),
+    TokenWidth: by_name::<Self>(&["u16", "u32"]),
+    DpoLoss: by_name::<Self>(&DpoLoss::ALL.map(DpoLoss::name))
+);
 
 fn number(text: &str) -> Result<f64, &'static str> {
     let found: f64 = text.parse().map_err(|_| "expected a number")?;
@@ -117,28 +126,6 @@ fn whole_number<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, &'stat
             _ => "expected a whole number, 0 or more",
         })
 }
-
-/// Types of other crates, by the names that serde knows.
-macro_rules! by_names {
-    ($($type:ty: $names:expr),+) => {
-        $(impl SettingValue for $type {
-            fn arg(arg: Arg) -> Arg {
-                arg.value_parser(by_name::<Self>(&$names))
-            }
-
-            fn read(found: Value) -> Result<Self, Problem> {
-                value(found)
-            }
-        })+
-    };
-}
-
-by_names!(
-    Order: ["sequential", "shuffled"],
-    Decay: ["matrices", "all"],
-    TokenWidth: ["u16", "u32"],
-    DpoLoss: DpoLoss::ALL.map(DpoLoss::name)
-);
 
 /// Has clap read a type by its names, as serde does.
 pub(crate) fn by_name<T: DeserializeOwned + Clone + Send + Sync + 'static>(

@@ -12,9 +12,8 @@ use clap::Args;
 use highwater::{Builder, Engine, no_grad, skip_init};
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles, Files};
-use highwater_models::adapter::{adapter_parameters, is_adapter};
 use highwater_models::data::Reads;
-use highwater_models::{DataError, Order, TokenWidth, WeightsFolder};
+use highwater_models::{DataError, Order, TokenWidth};
 use serde_json::json;
 
 use crate::args::table::by_name;
@@ -24,7 +23,7 @@ use crate::data::{ImageData, tokenize};
 use crate::error::{Code, Failure};
 use crate::folder::{RunDir, Which};
 use crate::machine;
-use crate::model::{Batch, Blueprint, Model, Place, Trained, base, tensors};
+use crate::model::{Batch, Blueprint, Model, Place, base};
 use crate::planning::{Assumptions, budget, plan_call, refusal};
 use crate::session::engine_and_model;
 use crate::settings::resolve::{self, Resolved};
@@ -420,16 +419,7 @@ fn load(files: &dyn Files, place: &Place, model: &Model) -> Result<(), Failure> 
         output::news(&note);
     }
     if let Some((_, trained)) = &place.adapters {
-        let own = match trained {
-            Trained::Folder(_) => adapter_parameters(&**model),
-            Trained::Saved(..) => {
-                let mut named = model.named_parameters();
-                named.retain(|(name, _)| is_adapter(name));
-                named
-            }
-        };
-        let mut file = WeightsFolder::of_file(files, &trained.file())?;
-        tensors::read_tensors(&mut file, &own, "")?;
+        trained.read(files, &**model)?;
     }
     Ok(())
 }

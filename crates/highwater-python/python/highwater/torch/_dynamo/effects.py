@@ -21,6 +21,7 @@ OURS = ("aten", "prims", "prim", "highwater")
 WRITES = tuple(f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"))
 
 
+# Arguments of batch norms that are written, though their schemas do not say so.
 STATISTICS = ("running_mean", "running_var")
 
 # What does nothing but register what a backward calls.

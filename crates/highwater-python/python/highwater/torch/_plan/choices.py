@@ -105,7 +105,8 @@ class Choices:
     @cached_property
     def _least(self) -> Choice:
         """Starts a search."""
-        least, floor = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed), self.family.floor.bytes
+        floor = self.family.floor.bytes
+        least = min(self._of(floor), self.fastest, key=lambda choice: choice.needed)
         if least.needed == floor or self._host_memory:
             return least
         # What PyTorch needs beside a plan may make a faster one smaller.
