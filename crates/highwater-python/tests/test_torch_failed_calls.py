@@ -56,8 +56,18 @@ USES: dict[str, tuple[Callable[[Any, Tensor], Tensor], bool]] = {
     "shapes": (lambda model, x: x @ torch.ones(3, 3), True),
     "an index": (lambda model, x: x[:, 7], True),
     "the user's own": (fail, True),
+    "gradients of whole numbers": (lambda model, x: x * x.long().requires_grad_(), True),
+    "a device that is not here": (lambda model, x: x.to("cuda"), True),
+    "made on such a device": (lambda model, x: x + torch.ones(4, device="cuda"), True),
+    "a device of no such name": (lambda model, x: x.to("gpu"), True),
+    "a dtype of no such name": (lambda model, x: x.to("float31"), True),
+    "two devices": (lambda model, x: x + torch.ones(4, device="meta"), True),
+    "a leaf that is none": (lambda model, x: x.requires_grad_(False), True),
+    "an inverse of no matrix": (lambda model, x: x @ torch.linalg.inv(x), True),
     "a fake implementation": (lambda model, x: faked(x), False),
 }
+# What tensors without data, which `plan` has alone, are told otherwise, or not at all.
+ELSEWHERE = {"a device that is not here", "made on such a device", "two devices"}
 
 
 def run(use: Callable[[Any, Tensor], Tensor], way: str) -> tuple[BaseException | None, list[Any]]:
@@ -91,7 +101,7 @@ def test_a_failed_call_is_as_in_eager_mode(name: str, way: str) -> None:
     assert (expected[0] is not None) == raises
     error, found = run(use, way)
     if raises:
-        assert type(error) is type(expected[0]), error
+        assert type(error) is type(expected[0]) or way == "plan" and name in ELSEWHERE and error, error
     else:
         assert isinstance(error, highwater.torch.CannotPlan) and "test_torch_failed_calls.py:" in str(error) and "sizes must be known" in str(error)
     wanted = expected[1] if raises and way != "plan" else before

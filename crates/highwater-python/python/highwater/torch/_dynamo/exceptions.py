@@ -21,7 +21,7 @@ from .._messages.locations import LIBRARIES, CannotPlan, is_of_user, shortened
 from .calls import LIMITS, SIZES, settings
 from .patches import branches_as_eager
 from .refusals import code_of, needs_number, no_step, place_of, refuse_functions
-from .undone import undone_if_returned
+from .undone import undone_if_returned, without_kept
 
 # Where Dynamo's words begin in errors that it did not raise.
 EXPLAINED = "\n\nfrom user code:\n"
@@ -37,6 +37,9 @@ RAISING = {
     "Failed to unpack object for BUILD_LIST_UNPACK", "failed to broadcast when attempting Tensor comparison op", "Indexing list with non-scalar tensor",
     "Missing attribute when running call_method node", "Tensor device mismatch",
 }  # fmt: skip
+
+# How Dynamo tells of what PyTorch raises for its caller, where it takes that for an error of its own.
+RAISED = ("RuntimeError:", "TypeError:", "ValueError:", "IndexError:")
 
 
 @contextmanager
@@ -84,11 +87,15 @@ def translate(
         error.__cause__ = None
         return
     if isinstance(error, BackendCompilerFailed):
+        if call and lacks_device(error.inner_exception):
+            raise_own(error, call, args, kwargs)
         raise untraced(error.inner_exception) from None
     if asks_for_number(error):
         raise needs_number(*place_in(error)) from None
     if isinstance(error, InternalTorchDynamoError):
         refuse_functions(pytree.tree_leaves((args, kwargs)), lambda _: "an input")
+        if call and EXPLAINED in str(error) and str(error).startswith(RAISED):
+            raise_own(error, call, args, kwargs)
         return
     if call and (not isinstance(error, TorchDynamoException) or isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
         raise_own(error, call, args, kwargs)
@@ -96,11 +103,18 @@ def translate(
         raise refuse(error) from None
 
 
+def lacks_device(error: BaseException) -> bool:
+    """Whether a graph has a tensor on a device that PyTorch does not have here, which tensors without data are told late."""
+    return not torch.cuda.is_available() and any(word in str(error) for word in ("device_index", "CUDA"))
+
+
 def untraced(error: BaseException) -> CannotPlan:
     """Words for what PyTorch does not trace."""
     words = without_advice(str(error)).strip().partition("\n")[0].rstrip(".")
     advice = " A function that cond, scan or map calls must not return what it is given, nor one tensor twice: return a clone()." if "aliasing" in words else ""
     kind = type(error).__name__
+    if lacks_device(error):
+        return CannotPlan(f"the model puts a tensor on a CUDA device, and PyTorch finds none here ({kind}: {words})")
     return CannotPlan(f'PyTorch cannot trace this model for its backward ({kind}: {words}).{advice} torch.compile(model, backend="aot_eager") shows more')
 
 
@@ -126,6 +140,7 @@ def raise_own(error: BaseException, call: Callable[..., Any], args: Sequence[Any
         while link.__context__ is not None and link.__context__ is not error:
             link = link.__context__
         link.__context__ = None  # Dynamo's
+        without_kept(own)
         raise
 
 

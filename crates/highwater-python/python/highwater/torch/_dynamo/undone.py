@@ -40,6 +40,15 @@ class Kept(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return answer
 
 
+def without_kept(error: BaseException) -> None:
+    """Has an exception end where the user's code, or PyTorch's, called the operation that raised it, as it does without `Kept`."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is Kept.__torch_dispatch__.__code__:
+            trace.tb_next = None
+        trace = trace.tb_next
+
+
 @contextmanager
 def undone_if_returned() -> Iterator[None]:
     """Puts tensors and random numbers back to what they were, unless an exception is raised within. Of the rest, what
