@@ -125,8 +125,16 @@ impl<'a> Backward<'a> {
     /// # Errors
     /// What [`Graph::add`] refuses.
     pub fn emit_one(&mut self, op: impl Op, inputs: &[Operand]) -> Result<Operand, OpError> {
+        self.emit_shared(Arc::new(op), inputs)
+    }
+
+    /// [`Backward::emit_one`], of an operation that others may have as well.
+    ///
+    /// # Errors
+    /// What [`Graph::add`] refuses.
+    pub fn emit_shared(&mut self, op: Arc<dyn Op>, inputs: &[Operand]) -> Result<Operand, OpError> {
         let name = op.name();
-        let one = self.emit(op, inputs)?.into_iter().next();
+        let one = self.graph.add(op, inputs, &self.site)?.into_iter().next();
         one.ok_or(OpError::Arity {
             op: name,
             expected: 1,

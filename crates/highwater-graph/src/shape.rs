@@ -73,6 +73,18 @@ impl From<&[usize]> for Shape {
     }
 }
 
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(dims: &[usize; N]) -> Self {
+        Self(dims[..].into())
+    }
+}
+
+impl From<&Self> for Shape {
+    fn from(shape: &Self) -> Self {
+        shape.clone()
+    }
+}
+
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
         Self(dims[..].into())

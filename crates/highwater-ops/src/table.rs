@@ -1,7 +1,7 @@
 //! The table of operations: one row each, from which kernels, laws and documentation follow.
 
 use crate::{Kernels, Registered, Row};
-use highwater_graph::{DType, Op, OpError, Shape, Spec};
+use highwater_graph::{DType, Layout, Op, OpError, Shape, Spec};
 use std::sync::Arc;
 
 /// A tensor of the plain reference: logical row-major order, everything as `f64`.
@@ -127,6 +127,50 @@ pub struct Reject {
     pub error: fn(&OpError) -> bool,
 }
 
+impl Reject {
+    /// Of an operation and its inputs.
+    pub fn new(op: impl Op, inputs: Vec<Spec>, error: fn(&OpError) -> bool) -> Self {
+        let op = Arc::new(op);
+        Self { op, inputs, error }
+    }
+}
+
+/// A contiguous tensor of `F32`.
+pub(crate) fn f32s(shape: impl Into<Shape>) -> Spec {
+    Spec::contiguous(DType::F32, shape)
+}
+
+/// A tensor of `F32` that lies as it is said.
+pub(crate) fn f32_view(layout: Layout) -> Spec {
+    let dtype = DType::F32;
+    Spec { dtype, layout }
+}
+
+/// As [`f32_view`], by shape, strides and offset.
+pub(crate) fn f32_strided(shape: impl Into<Shape>, strides: &[usize], offset: usize) -> Spec {
+    f32_view(Layout::strided(shape, strides, offset))
+}
+
+/// Whether another number of inputs was wanted.
+pub(crate) fn is_arity(error: &OpError) -> bool {
+    matches!(error, OpError::Arity { .. })
+}
+
+/// Whether an input's dtype is refused.
+pub(crate) fn is_dtype(error: &OpError) -> bool {
+    matches!(error, OpError::DType { .. })
+}
+
+/// Whether an input's shape is refused.
+pub(crate) fn is_shape(error: &OpError) -> bool {
+    matches!(error, OpError::Shape { .. })
+}
+
+/// Whether an attribute is refused.
+pub(crate) fn is_attribute(error: &OpError) -> bool {
+    matches!(error, OpError::Attribute { .. })
+}
+
 /// One operation: a row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
@@ -178,6 +222,17 @@ pub(crate) const fn joined<T: Copy, const N: usize>(mut folders: &[&[T]]) -> [T;
             (row, i) = (row + 1, i + 1);
         }
         folders = rest;
+    }
+    rows
+}
+
+/// The names and rows of entries.
+pub(crate) const fn rows<const N: usize>(entries: &[Entry]) -> [(&'static str, &'static [Row]); N] {
+    let mut rows: [(&'static str, &'static [Row]); N] = [("", &[]); N];
+    let mut i = 0;
+    while i < N {
+        rows[i] = (entries[i].name, entries[i].rows);
+        i += 1;
     }
     rows
 }

@@ -109,12 +109,12 @@ impl<T: Float> Reader<'_, T> {
 /// `f(start, inputs, output)` is called on pieces: slices of one length, where `start` is the
 /// position of the first element in the output's memory (its flat index, if the output is
 /// row-major), a multiple of [`BLOCK`]. What it computes for an element must not depend on the
-/// piece that it is in.
+/// piece that it is in. It is called so seldom that one copy of this serves all functions.
 pub(crate) fn map<T: Element, U: Element, const N: usize>(
     pool: &Pool,
     inputs: [&View<'_>; N],
     output: &mut View<'_>,
-    f: impl Fn(usize, [&[T]; N], &mut [U]) + Send + Sync,
+    f: &(dyn Fn(usize, [&[T]; N], &mut [U]) + Sync),
 ) -> Result<(), KernelError> {
     let numel = output.numel();
     if numel == 0 {
@@ -209,9 +209,9 @@ pub(crate) fn map_floats<T: Float, const N: usize>(
     pool: &Pool,
     inputs: [&View<'_>; N],
     output: &mut View<'_>,
-    f: impl Fn(usize, [&[f32]; N], &mut [f32]) + Send + Sync,
+    f: &(dyn Fn(usize, [&[f32]; N], &mut [f32]) + Sync),
 ) -> Result<(), KernelError> {
-    map::<T, T, N>(pool, inputs, output, |start, inputs, out| {
+    map::<T, T, N>(pool, inputs, output, &|start, inputs, out| {
         let mut stage = ([[0.0; BLOCK]; N], [0.0; BLOCK]);
         let stage = (&mut stage.0, &mut stage.1);
         on_floats(inputs, out, stage, |at, x, y| f(start + at, x, y));
@@ -227,12 +227,22 @@ pub(crate) type Stage<'a, const N: usize> = (&'a mut [[f32; BLOCK]; N], &'a mut 
 pub(crate) fn on_floats<T: Float, const N: usize>(
     inputs: [&[T]; N],
     out: &mut [T],
-    (wide, results): Stage<'_, N>,
+    stage: Stage<'_, N>,
     f: impl Fn(usize, [&[f32]; N], &mut [f32]),
 ) {
-    if let Some(out) = as_f32_mut(out) {
-        return f(0, inputs.map(|x| as_f32(x).unwrap_or_default()), out);
+    match as_f32_mut(out) {
+        Some(out) => f(0, inputs.map(|x| as_f32(x).unwrap_or_default()), out),
+        None => staged(inputs, out, stage, &f),
     }
+}
+
+/// [`on_floats`] of what is not `f32`.
+fn staged<T: Float, const N: usize>(
+    inputs: [&[T]; N],
+    out: &mut [T],
+    (wide, results): Stage<'_, N>,
+    f: &dyn Fn(usize, [&[f32]; N], &mut [f32]),
+) {
     for (i, out) in out.chunks_mut(BLOCK).enumerate() {
         let (at, len) = (i * BLOCK, out.len());
         for (input, wide) in inputs.iter().zip(&mut *wide) {
@@ -261,7 +271,7 @@ pub(crate) fn map_rows<T: Float>(
     input: &View<'_>,
     output: &mut View<'_>,
     staging: &mut [f32],
-    f: impl Fn(usize, usize, &mut [f32]) + Send + Sync,
+    f: &(dyn Fn(usize, usize, &mut [f32]) + Sync),
 ) -> Result<(), KernelError> {
     let width = output.dims().last().copied().unwrap_or(1);
     let source = Source::<T>::new(input, output)?;
@@ -380,7 +390,7 @@ mod tests {
                 let (a, b, o) = (spec(a.clone()), spec(b.clone()), spec(out.clone()));
                 let mut target = view(&mut z, &o);
                 let inputs = [&view(&mut x, &a), &view(&mut y, &b)];
-                map(&Pool::new(2).unwrap(), inputs, &mut target, subtract).unwrap();
+                map(&Pool::new(2).unwrap(), inputs, &mut target, &subtract).unwrap();
                 let at = |spec: &Spec| spec.layout.expand(&shape).unwrap();
                 let (a, b) = (at(&a), at(&b));
                 for ((i, j), k) in a.positions().zip(b.positions()).zip(out.positions()) {
@@ -399,8 +409,8 @@ mod tests {
         let mut y = vec![1.0; x.len()];
         let [a, swapped] = [&o, &t].map(|spec| View::shared(SharedWith::Output(0), spec));
         let mut out = view(&mut x, &o);
-        map(&pool, [&a, &view(&mut y, &o)], &mut out, subtract).unwrap();
-        assert!(map(&pool, [&a, &swapped], &mut out, subtract).is_err());
+        map(&pool, [&a, &view(&mut y, &o)], &mut out, &subtract).unwrap();
+        assert!(map(&pool, [&a, &swapped], &mut out, &subtract).is_err());
         assert!((0..x.len()).all(|i| x[i].to_bits() == (i as f32 - 1.0).to_bits()));
     }
 }

@@ -1,6 +1,7 @@
 //! What operations that write cells share: what they check, what they cost, what the laws try.
 
 use crate::kernels::checks::one_float_dtype;
+use crate::table::{f32_strided, f32_view, is_arity, is_dtype, is_shape};
 use crate::{KernelError, Reject, View};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::SmallVec;
@@ -49,26 +50,18 @@ pub(crate) fn update_rejects(op: fn() -> Arc<dyn Op>, arity: usize) -> Vec<Rejec
         inputs[i] = spec;
         inputs
     };
-    let transposed = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([3, 5], &[1, 3], 0),
-    };
-    let is_shape: fn(&OpError) -> bool = |error| matches!(error, OpError::Shape { .. });
+    let transposed = f32_strided([3, 5], &[1, 3], 0);
     let reject = |inputs, error| Reject {
         op: op(),
         inputs,
         error,
     };
     vec![
-        reject(good[1..].to_vec(), |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(good[1..].to_vec(), is_arity),
         reject(with(arity - 1, of(DType::F32, &[5, 3])), is_shape),
         reject(with(arity - 1, of(DType::F32, &[5])), is_shape),
         reject(with(0, transposed), is_shape),
-        reject(with(arity - 1, of(DType::BF16, &[3, 5])), |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(with(arity - 1, of(DType::BF16, &[3, 5])), is_dtype),
     ]
 }
 
@@ -77,10 +70,7 @@ pub(crate) fn rows_of_cell(shape: &Shape) -> Spec {
     let whole = Layout::contiguous(shape.clone());
     let before = 3 * whole.strides()[0];
     let layout = Layout::strided(shape.clone(), whole.strides(), before);
-    Spec {
-        dtype: DType::F32,
-        layout,
-    }
+    f32_view(layout)
 }
 
 /// Whether numbers are finite, given the largest of their bits shifted left by one: without the

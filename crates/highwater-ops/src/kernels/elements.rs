@@ -51,7 +51,7 @@ impl<K: Elements<N>, const N: usize> Kernel for Map<K, N> {
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let op: &K::Op = op_as(op)?;
         let inputs: [&View<'_>; N] = std::array::from_fn(|i| &args.inputs[i]);
-        blocks::map::<K::From, K::To, N>(args.pool, inputs, &mut args.outputs[0], |_, x, y| {
+        blocks::map::<K::From, K::To, N>(args.pool, inputs, &mut args.outputs[0], &|_, x, y| {
             let mut stage = ([[0.0; BLOCK]; N], [0.0; BLOCK]);
             K::fill(op, x, y, (&mut stage.0, &mut stage.1));
         })

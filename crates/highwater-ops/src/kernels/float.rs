@@ -193,7 +193,7 @@ pub(crate) fn as_f32_mut<T: Float>(x: &mut [T]) -> Option<&mut [f32]> {
 /// time is widened, and rounded after. `f` is told the position of the piece.
 pub(crate) fn update<T: Float, const N: usize>(
     mut data: [&mut [T]; N],
-    mut f: impl FnMut(usize, [&mut [f32]; N]),
+    f: &mut dyn FnMut(usize, [&mut [f32]; N]),
 ) {
     if is_f32::<T>() {
         return f(0, data.map(|data| as_f32_mut(data).unwrap_or_default()));

@@ -11,6 +11,7 @@ use crate::kernels::elements::{Elements, Map};
 use crate::kernels::float::{Float, as_f32, is_f32};
 use crate::kernels::pointwise::{self, dense_like};
 use crate::kernels::simd::multiversion;
+use crate::table::{is_arity, is_dtype, is_shape};
 use crate::{Array, DTypes, Element, Entry, Fill, Reject, Row, Sample};
 use half::{bf16, f16};
 use highwater_graph::{DType, Op, OpError, Promotion, Spec};
@@ -303,25 +304,16 @@ fn rejects<F: Predicate<N>, const N: usize>() -> Vec<Reject> {
         Takes::Truths => DType::Bool,
         Takes::Floats | Takes::Numbers => DType::F32,
     };
-    let reject = |inputs, error| Reject {
-        op: Arc::new(F::default()),
-        inputs,
-        error,
-    };
+    let reject = |inputs, error| Reject::new(F::default(), inputs, error);
     let of = |dtype| Spec::contiguous(dtype, [3]);
-    let wrong: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
     let mut rejects = vec![
-        reject(vec![of(dtype); N + 1], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(vec![of(DType::I16); N], wrong),
+        reject(vec![of(dtype); N + 1], is_arity),
+        reject(vec![of(DType::I16); N], is_dtype),
     ];
     if N == 2 {
-        rejects.push(reject(vec![of(dtype), of(DType::F64)], wrong));
+        rejects.push(reject(vec![of(dtype), of(DType::F64)], is_dtype));
         let shapes = [&[2, 3][..], &[2]].map(|shape| Spec::contiguous(dtype, shape));
-        rejects.push(reject(shapes.to_vec(), |error| {
-            matches!(error, OpError::Shape { .. })
-        }));
+        rejects.push(reject(shapes.to_vec(), is_shape));
     }
     rejects
 }

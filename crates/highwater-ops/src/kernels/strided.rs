@@ -105,7 +105,7 @@ pub(crate) fn for_each_piece<T: Float>(
     layout: &Layout,
     start: usize,
     len: usize,
-    mut f: impl FnMut(usize, &[f32]),
+    f: &mut dyn FnMut(usize, &[f32]),
 ) {
     if let Some(storage) = as_f32(storage).filter(|_| layout.is_contiguous()) {
         let from = if len == 0 { 0 } else { layout.offset() + start };
@@ -137,9 +137,15 @@ mod tests {
             let want: Vec<f32> = layout.positions().map(|p| storage[p]).collect();
             for start in [0, 1, want.len() / 2] {
                 let mut got = vec![0.0; want.len() - start];
-                for_each_piece(&storage, layout, start, want.len() - start, |at, piece| {
-                    got[at..at + piece.len()].copy_from_slice(piece);
-                });
+                for_each_piece(
+                    &storage,
+                    layout,
+                    start,
+                    want.len() - start,
+                    &mut |at, piece| {
+                        got[at..at + piece.len()].copy_from_slice(piece);
+                    },
+                );
                 assert_eq!(got, want[start..], "{layout:?} from {start}");
             }
         }

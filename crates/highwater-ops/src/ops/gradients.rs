@@ -21,13 +21,37 @@ pub(crate) fn from_grad(backward: &mut Backward<'_>, op: impl Op) -> Result<(), 
     from(backward, op, &[])
 }
 
-fn from(backward: &mut Backward<'_>, op: impl Op, others: &[Operand]) -> Result<(), OpError> {
+/// As [`from_input`], of the gradient and other operands.
+pub(crate) fn from(
+    backward: &mut Backward<'_>,
+    op: impl Op,
+    others: &[Operand],
+) -> Result<(), OpError> {
     if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
         let inputs: SmallVec<[Operand; 2]> = std::iter::once(grad)
             .chain(others.iter().cloned())
             .collect();
         let grad = backward.emit_one(op, &inputs)?;
         backward.set(0, grad);
+    }
+    Ok(())
+}
+
+/// As [`from`], by an operation that can add to the gradient that the input has so far, its last input then:
+/// `op` is told whether there is one.
+pub(crate) fn added_from<O: Op>(
+    backward: &mut Backward<'_>,
+    op: impl FnOnce(bool) -> O,
+    others: &[Operand],
+) -> Result<(), OpError> {
+    let Some(existing) = backward.existing(0) else {
+        return from(backward, op(false), others);
+    };
+    if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
+        let others = others.iter().cloned().chain([existing]);
+        let inputs: SmallVec<[Operand; 4]> = std::iter::once(grad).chain(others).collect();
+        let grad = backward.emit_one(op(true), &inputs)?;
+        backward.set_accumulated(0, grad);
     }
     Ok(())
 }
@@ -43,6 +67,11 @@ pub(crate) fn set_reduced(
         return Ok(());
     };
     let grad = emit(backward, grad)?;
+    set_summed(backward, i, grad)
+}
+
+/// Sets the gradient of the `i`-th input, summed over the copies of an input that was broadcast.
+fn set_summed(backward: &mut Backward<'_>, i: usize, grad: Operand) -> Result<(), OpError> {
     let shape = backward.input(i).shape().clone();
     let grad = reduce_to(backward, grad, &shape)?;
     backward.set(i, grad);

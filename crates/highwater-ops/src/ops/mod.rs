@@ -74,42 +74,45 @@ mod xlogy;
 
 pub use fused::{Fused, Step, Taken};
 
-use crate::table::{count, joined};
-use crate::{Entry, Kernels};
+use crate::table::{count, joined, rows};
+use crate::{Entry, Kernels, Row};
 use fused::FusedKernel;
 
 impl Kernels {
     /// The kernels of this crate's table.
     pub fn builtin() -> Self {
         let mut kernels = Self::default();
-        for entry in OPS {
-            kernels.add(entry);
+        for &(name, rows) in ROWS {
+            kernels.add_rows(name, rows);
         }
         kernels.add_fused(FusedKernel);
         kernels
     }
 }
 
-/// Makes the operations of these folders public, and the table of their rows.
+/// Every operation of this crate. A static: of a constant, every crate that names it would compile all kernels again.
+pub static OPS: &[Entry] = &joined::<_, { count(FOLDERS) }>(FOLDERS);
+
+/// Their kernels, by name. A table of its own, so that programs do not contain what laws try.
+static ROWS: &[(&str, &[Row])] =
+    &rows::<{ count(FOLDERS) }>(&joined::<_, { count(FOLDERS) }>(FOLDERS));
+
+// The unit tests need no others; kernels that nobody names are not compiled for them.
+#[cfg(test)]
+const FOLDERS: &[&[Entry]] = &[
+    binary::ENTRIES,
+    cell::ENTRIES,
+    full::ENTRIES,
+    linear_cross_entropy::ENTRIES,
+];
+
+/// Makes the operations of these folders public, and the table of them.
 macro_rules! operations {
     ($($folder:ident,)*) => {
         $(pub use $folder::*;)*
 
-        /// Every operation of this crate. A static: of a constant, every crate that names it would compile
-        /// all kernels again.
-        pub static OPS: &[Entry] = {
-            #[cfg(not(test))]
-            const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
-            // The unit tests need no others; kernels that nobody names are not compiled for them.
-            #[cfg(test)]
-            const FOLDERS: &[&[Entry]] = &[
-                binary::ENTRIES,
-                cell::ENTRIES,
-                full::ENTRIES,
-                linear_cross_entropy::ENTRIES,
-            ];
-            &joined::<_, { count(FOLDERS) }>(FOLDERS)
-        };
+        #[cfg(not(test))]
+        const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
     };
 }
 

@@ -212,6 +212,11 @@ fn moment<'s, 'a>(
     }
 }
 
+/// What an update makes of a piece of the parameter, of each moment, and of the gradient; it answers whether that is
+/// finite.
+pub(crate) type Each<'f, const N: usize> =
+    &'f (dyn Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool + Sync);
+
 /// Updates a parameter: hands `each` a block of the numbers that updates are added to, of each moment
 /// (`signed` says which have a sign), and of the gradient. It answers whether the gradient is finite.
 pub(crate) fn update<const N: usize>(
@@ -219,7 +224,7 @@ pub(crate) fn update<const N: usize>(
     args: &mut Args<'_>,
     formats: &Formats,
     signed: [bool; N],
-    each: impl Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool + Sync,
+    each: Each<'_, N>,
 ) -> Result<(), KernelError> {
     match args.inputs.last().map(|gradient| gradient.spec().dtype) {
         Some(DType::BF16) => update_by::<bf16, N>(op, args, formats, signed, each),
@@ -234,7 +239,7 @@ fn update_by<G: Float, const N: usize>(
     args: &mut Args<'_>,
     formats: &Formats,
     signed: [bool; N],
-    each: impl Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool + Sync,
+    each: Each<'_, N>,
 ) -> Result<(), KernelError> {
     let wrong = KernelError::WrongOp { op };
     let (gradient, cells) = args.inputs.split_last_mut().ok_or_else(|| wrong.clone())?;

@@ -14,13 +14,15 @@ mod check;
 mod codes;
 mod held;
 mod master;
+mod operation;
 mod plain;
 pub(crate) mod reference;
 mod rows;
 mod samples;
 
 pub(crate) use codes::BLOCK;
-pub(crate) use held::update;
+pub(crate) use held::{Each, update};
+pub(crate) use operation::{Update, update_op};
 pub(crate) use plain::update_any;
 pub(crate) use rows::rows;
 pub(crate) use samples::{plain_samples, rejects, samples};

@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "tasks update their own chunks of cells")]
 
-use super::Formats;
+use super::{Each, Formats};
 use crate::kernels::cells::CHUNK;
 use crate::kernels::float::{self, Float};
 use crate::kernels::strided::for_each_piece;
@@ -21,7 +21,7 @@ pub(crate) fn update_any<T: Float, const N: usize>(
     args: &mut Args<'_>,
     formats: &Formats,
     signed: [bool; N],
-    each: impl Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool + Sync,
+    each: Each<'_, N>,
 ) -> Result<(), KernelError> {
     if formats.is_plain() {
         update_plain::<T, N>(op, args, each)
@@ -33,7 +33,7 @@ pub(crate) fn update_any<T: Float, const N: usize>(
 fn update_plain<T: Float, const N: usize>(
     op: &'static str,
     args: &mut Args<'_>,
-    each: impl Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool + Sync,
+    each: Each<'_, N>,
 ) -> Result<(), KernelError> {
     let wrong = || KernelError::WrongOp { op };
     let (gradient, cells) = args.inputs.split_last_mut().ok_or_else(wrong)?;
@@ -49,14 +49,14 @@ fn update_plain<T: Float, const N: usize>(
     args.pool.for_each(len.div_ceil(CHUNK), |task| {
         let start = task * CHUNK;
         let chunk = CHUNK.min(len - start);
-        for_each_piece(gradient, layout, start, chunk, |at, g| {
+        for_each_piece(gradient, layout, start, chunk, &mut |at, g| {
             let (at, len) = (start + at, g.len());
             // SAFETY: chunks of different tasks, and pieces of a chunk, do not overlap.
             let (p, moments) = unsafe {
                 let moments = std::array::from_fn(|i| moments[i].part(at, len));
                 (p.part(at, len), moments)
             };
-            if !in_f32(p, moments, g, &each) {
+            if !in_f32(p, moments, g, each) {
                 finite.store(false, Ordering::Relaxed);
             }
         });
@@ -73,10 +73,10 @@ fn in_f32<T: Float, const N: usize>(
     p: &mut [T],
     mut moments: [&mut [T]; N],
     g: &[f32],
-    each: &impl Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool,
+    each: Each<'_, N>,
 ) -> bool {
     let mut fine = true;
-    float::update([p], |start, [p]| {
+    float::update([p], &mut |start, [p]| {
         let part = start..start + p.len();
         if N == 0 {
             let none = std::array::from_fn(|_| Default::default());
@@ -84,7 +84,7 @@ fn in_f32<T: Float, const N: usize>(
             return;
         }
         let of_part = moments.each_mut().map(|moment| &mut moment[part.clone()]);
-        float::update(of_part, |at, moments| {
+        float::update(of_part, &mut |at, moments| {
             // Pieces are of one size, so that this is all of the part.
             let len = moments.first().map_or(0, |moment| moment.len());
             let g = &g[start + at..start + at + len];

@@ -1,9 +1,10 @@
 //! What the laws try of an update in all forms but the plain one. Kernels give the references' bits.
 
-use super::{Draws, Formats, Master, Moments, StateCell};
+use super::{Draws, Formats, Master, Moments, StateCell, Update};
 use crate::kernels::cells;
+use crate::table::{f32s, is_dtype, is_shape};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Shape, Spec};
+use highwater_graph::{DType, Layout, Shape, Spec};
 use std::sync::Arc;
 
 const DRAWS: Draws = Draws {
@@ -47,7 +48,7 @@ fn inputs(dtype: DType, formats: &Formats, kinds: &[&str], gradient: Spec) -> Ve
 }
 
 /// Applications of an update in the plain form, with what its moments are filled with.
-pub(crate) fn plain_samples(op: &Arc<dyn Op>, moments: &[Fill], tolerance: f64) -> Vec<Sample> {
+pub(crate) fn plain_samples(op: impl Update, moments: &[Fill], tolerance: f64) -> Vec<Sample> {
     let layouts = [
         Layout::contiguous([5, 37]),
         Layout::contiguous([]),
@@ -57,7 +58,7 @@ pub(crate) fn plain_samples(op: &Arc<dyn Op>, moments: &[Fill], tolerance: f64) 
         Layout::strided([130, 150], &[0, 2], 1),
     ];
     let sample = |(i, layout): (usize, Layout)| {
-        let cell = Spec::contiguous(DType::F32, layout.shape().clone());
+        let cell = f32s(layout.shape().clone());
         // A dimension too few is no rows of a larger cell.
         let parameter = if i % 2 == 0 && layout.shape().rank() > 1 {
             cells::rows_of_cell(layout.shape())
@@ -69,7 +70,7 @@ pub(crate) fn plain_samples(op: &Arc<dyn Op>, moments: &[Fill], tolerance: f64) 
         let dtype = DType::F32;
         inputs.push((Spec { dtype, layout }, Fill::Normal(0.2)));
         Sample {
-            op: Arc::clone(op),
+            op: Arc::new(op),
             inputs,
             tolerance,
         }
@@ -77,8 +78,8 @@ pub(crate) fn plain_samples(op: &Arc<dyn Op>, moments: &[Fill], tolerance: f64) 
     layouts.into_iter().enumerate().map(sample).collect()
 }
 
-/// Applications of the updates that `op` makes, with the moments of these names.
-pub(crate) fn samples(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Vec<Sample> {
+/// Applications of an update in all other forms.
+pub(crate) fn samples(op: impl Update) -> Vec<Sample> {
     let mut samples = Vec::new();
     for (dtype, formats) in forms() {
         let mut add = |gradient: DType, layout: Layout, rows: bool| {
@@ -86,13 +87,13 @@ pub(crate) fn samples(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Ve
                 dtype: gradient,
                 layout,
             };
-            let mut inputs = inputs(dtype, &formats, kinds, gradient);
+            let mut inputs = inputs(dtype, &formats, op.moments(), gradient);
             if rows {
                 let layout = cells::rows_of_cell(inputs[0].0.shape()).layout;
                 inputs[0].0.layout = layout;
             }
             samples.push(Sample {
-                op: op(formats),
+                op: Arc::new(op.in_formats(formats)),
                 inputs,
                 tolerance: 0.0,
             });
@@ -114,23 +115,20 @@ pub(crate) fn samples(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Ve
     samples
 }
 
-/// What such updates must refuse.
-pub(crate) fn rejects(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Vec<Reject> {
+/// What it must refuse in them.
+pub(crate) fn rejects(op: impl Update) -> Vec<Reject> {
     let shape = || Shape::from([3, 5]);
     let of = |dtype| Spec::contiguous(dtype, shape());
-    let is_dtype: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
-    let is_shape: fn(&OpError) -> bool = |error| matches!(error, OpError::Shape { .. });
     let mut rejects = Vec::new();
     for (dtype, formats) in forms() {
-        let good: Vec<Spec> = inputs(dtype, &formats, kinds, of(dtype))
+        let good: Vec<Spec> = inputs(dtype, &formats, op.moments(), of(dtype))
             .into_iter()
             .map(|(spec, _)| spec)
             .collect();
         let mut with = |i: usize, spec: Spec, error| {
             let mut inputs = good.clone();
             inputs[i] = spec;
-            let op = op(formats);
-            rejects.push(Reject { op, inputs, error });
+            rejects.push(Reject::new(op.in_formats(formats), inputs, error));
         };
         let last = good.len() - 1;
         with(0, of(DType::F64), is_dtype);
@@ -155,12 +153,9 @@ pub(crate) fn rejects(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Ve
             master,
             ..Formats::PLAIN
         };
-        let inputs = inputs(dtype, &formats, kinds, of(dtype));
-        rejects.push(Reject {
-            op: op(formats),
-            inputs: inputs.into_iter().map(|(spec, _)| spec).collect(),
-            error: is_dtype,
-        });
+        let inputs = inputs(dtype, &formats, op.moments(), of(dtype));
+        let inputs = inputs.into_iter().map(|(spec, _)| spec).collect();
+        rejects.push(Reject::new(op.in_formats(formats), inputs, is_dtype));
     }
     rejects
 }

@@ -9,8 +9,10 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
+mod operation;
 mod samples;
 
+pub(crate) use operation::{LineKernel, OfLine, OfPair, PairKernel, line_ops};
 pub(crate) use samples::{line_rejects, line_samples};
 
 use crate::kernels::blocks::{BLOCK, Reader, Source, map_rows, row_bytes};
@@ -118,16 +120,16 @@ pub(crate) fn lines_of(
 pub(crate) fn map_along<T: Float>(
     args: &mut Args<'_>,
     dim: usize,
-    row: impl Fn(&mut [f32]) + Send + Sync,
-    columns: impl Fn(&mut [f32], usize) + Send + Sync,
+    row: &(dyn Fn(&mut [f32]) + Sync),
+    columns: &(dyn Fn(&mut [f32], usize) + Sync),
 ) -> Result<(), KernelError> {
     let (input, output) = (&args.inputs[0], &mut args.outputs[0]);
     let scratch = bytemuck::cast_slice_mut(args.scratch);
     let lines = Lines::new(output.spec().shape(), dim);
     if lines.inner == 1 {
-        return map_rows::<T>(args.pool, input, output, scratch, |_, _, x| row(x));
+        return map_rows::<T>(args.pool, input, output, scratch, &|_, _, x| row(x));
     }
-    map_lines::<T, 1>(args.pool, lines, [input], output, scratch, |[x], width| {
+    map_lines::<T, 1>(args.pool, lines, [input], output, scratch, &|[x], width| {
         columns(x, width);
     })
 }
@@ -137,8 +139,8 @@ pub(crate) fn map_along<T: Float>(
 pub(crate) fn map_pairs_along<T: Float>(
     args: &mut Args<'_>,
     dim: usize,
-    row: impl Fn(&mut [f32], &[f32]) + Send + Sync,
-    columns: impl Fn(&mut [f32], &[f32], usize) + Send + Sync,
+    row: &(dyn Fn(&mut [f32], &[f32]) + Sync),
+    columns: &(dyn Fn(&mut [f32], &[f32], usize) + Sync),
 ) -> Result<(), KernelError> {
     let (inputs, output) = ([&args.inputs[0], &args.inputs[1]], &mut args.outputs[0]);
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
@@ -150,7 +152,7 @@ pub(crate) fn map_pairs_along<T: Float>(
             inputs,
             output,
             scratch,
-            |[a, b], width| {
+            &|[a, b], width| {
                 columns(a, b, width);
             },
         );
@@ -158,7 +160,7 @@ pub(crate) fn map_pairs_along<T: Float>(
     let width = lines.extent;
     let (rows, staging) = scratch.split_at_mut(width * args.pool.threads());
     let (rows, others) = (Disjoint::new(rows), Reader::<T>::new(inputs[1])?);
-    map_rows::<T>(args.pool, inputs[0], output, staging, |thread, line, x| {
+    map_rows::<T>(args.pool, inputs[0], output, staging, &|thread, line, x| {
         // SAFETY: a thread works on one row at a time, and has this part to itself.
         let buffer = unsafe { rows.part(thread * width, width) };
         row(x, others.read(line * width, buffer));
@@ -176,7 +178,7 @@ fn map_lines<T: Float, const N: usize>(
     inputs: [&View<'_>; N],
     output: &mut View<'_>,
     scratch: &mut [f32],
-    f: impl Fn([&mut [f32]; N], usize) + Send + Sync,
+    f: &(dyn Fn([&mut [f32]; N], usize) + Sync),
 ) -> Result<(), KernelError> {
     let Lines {
         outer,

@@ -1,7 +1,8 @@
 //! What the laws try of operations along a dimension.
 
+use crate::table::{f32_view, f32s, is_arity, is_attribute, is_dtype, is_shape};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Spec};
+use highwater_graph::{DType, Layout, Op, Spec};
 use std::sync::Arc;
 
 /// Samples of an operation along a dimension: the last and others, short and long lines, many and few,
@@ -30,11 +31,8 @@ pub(crate) fn line_samples<O: Op>(op: impl Fn(usize) -> O, fills: &[Fill]) -> Ve
         (Layout::contiguous([]), 0),
     ];
     let sample = |(layout, dim): (Layout, usize)| {
-        let dense = Spec::contiguous(DType::F32, layout.shape().clone());
-        let view = Spec {
-            dtype: DType::F32,
-            layout,
-        };
+        let dense = f32s(layout.shape().clone());
+        let view = f32_view(layout);
         // Long lines beside each other are summed one element after the other.
         let is_long = dim == 0 && view.shape().first() > Some(&500);
         let specs = std::iter::once(view).chain(std::iter::repeat(dense));
@@ -57,27 +55,15 @@ pub(crate) fn line_samples<O: Op>(op: impl Fn(usize) -> O, fills: &[Fill]) -> Ve
 
 /// What an operation along a dimension must refuse.
 pub(crate) fn line_rejects<O: Op>(op: impl Fn(usize) -> O, arity: usize) -> Vec<Reject> {
-    let reject = |dim, inputs, error| Reject {
-        op: Arc::new(op(dim)),
-        inputs,
-        error,
-    };
-    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
-    let is_dim: fn(&OpError) -> bool = |error| matches!(error, OpError::Attribute { .. });
+    let reject = |dim, inputs, error| Reject::new(op(dim), inputs, error);
     let mut rejects = vec![
-        reject(2, vec![f32s(&[2, 3]); arity], is_dim),
-        reject(1, vec![f32s(&[]); arity], is_dim),
-        reject(0, vec![f32s(&[3]); arity + 1], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(0, vec![Spec::contiguous(DType::I16, [3]); arity], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(2, vec![f32s(&[2, 3]); arity], is_attribute),
+        reject(1, vec![f32s(&[]); arity], is_attribute),
+        reject(0, vec![f32s(&[3]); arity + 1], is_arity),
+        reject(0, vec![Spec::contiguous(DType::I16, [3]); arity], is_dtype),
     ];
     if arity == 2 {
-        rejects.push(reject(0, vec![f32s(&[2, 3]), f32s(&[3])], |error| {
-            matches!(error, OpError::Shape { .. })
-        }));
+        rejects.push(reject(0, vec![f32s(&[2, 3]), f32s(&[3])], is_shape));
     }
     rejects
 }

@@ -188,11 +188,19 @@ pub(crate) fn dense_like(inputs: &[Spec], dtype: DType, shape: Shape) -> Spec {
     }
 }
 
-/// One pass over what the inputs really hold: an element that is repeated is read once.
+/// One pass with so many operations for each element of the outputs.
 pub(crate) fn cost(inputs: &[Spec], outputs: &[Spec], flops_per_element: f64) -> Cost {
+    let elements: usize = outputs.iter().map(|spec| spec.layout.numel()).sum();
+    one_pass(inputs, outputs, flops_per_element * elements as f64)
+}
+
+/// One pass over what the inputs really hold: an element that is repeated is read once.
+pub(crate) fn one_pass(inputs: &[Spec], outputs: &[Spec], vector_flops: f64) -> Cost {
     Cost {
+        vector_flops,
         read_bytes: inputs.iter().map(held_bytes).sum(),
-        ..Cost::elementwise(&[], outputs, flops_per_element)
+        written_bytes: outputs.iter().map(Spec::bytes).sum(),
+        ..Cost::default()
     }
 }
 

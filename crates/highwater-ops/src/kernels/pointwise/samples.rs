@@ -1,5 +1,6 @@
 //! Samples and rejects of pointwise operations.
 
+use crate::table::{f32_view, f32s, is_arity, is_shape};
 use crate::{Fill, Reject, Sample};
 use highwater_graph::{DType, Layout, Op, OpError, Shape, Spec};
 use std::sync::Arc;
@@ -76,10 +77,7 @@ pub(crate) fn whole_samples<const N: usize>(op: &(impl Op + Clone)) -> Vec<Sampl
 }
 
 fn sample(op: &(impl Op + Clone), layouts: &[Layout], fills: &[Fill]) -> Sample {
-    let spec = |layout: &Layout| Spec {
-        dtype: DType::F32,
-        layout: layout.clone(),
-    };
+    let spec = |layout: &Layout| f32_view(layout.clone());
     let inputs = layouts.iter().map(spec).zip(fills.iter().copied());
     Sample {
         op: Arc::new(op.clone()),
@@ -105,19 +103,10 @@ fn layouts() -> Vec<Layout> {
 
 /// What an operation of `N` inputs must refuse.
 pub(crate) fn rejects<const N: usize>(op: &(impl Op + Clone)) -> Vec<Reject> {
-    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
-    let reject = |inputs: Vec<Spec>, error| Reject {
-        op: Arc::new(op.clone()),
-        inputs,
-        error,
-    };
+    let reject = |inputs: Vec<Spec>, error| Reject::new(op.clone(), inputs, error);
     let mut rejects = vec![
-        reject(vec![f32s(&[3]); N + 1], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(vec![f32s(&[3]); N - 1], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(vec![f32s(&[3]); N + 1], is_arity),
+        reject(vec![f32s(&[3]); N - 1], is_arity),
         reject(vec![Spec::contiguous(DType::I16, [3]); N], |error| {
             matches!(
                 error,
@@ -131,9 +120,7 @@ pub(crate) fn rejects<const N: usize>(op: &(impl Op + Clone)) -> Vec<Reject> {
     if N > 1 {
         let mut shapes = vec![f32s(&[2, 3]); N];
         shapes[1] = f32s(&[2]);
-        rejects.push(reject(shapes, |error| {
-            matches!(error, OpError::Shape { .. })
-        }));
+        rejects.push(reject(shapes, is_shape));
     }
     rejects
 }

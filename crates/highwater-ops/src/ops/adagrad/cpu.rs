@@ -42,7 +42,7 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
         eps: op.eps as f32,
     };
     let (first, initial) = (op.step <= 1, op.initial as f32);
-    formats::update_any::<T, 1>(Adagrad::NAME, args, &op.formats, [false], |p, [s], g| {
+    formats::update_any::<T, 1>(Adagrad::NAME, args, &op.formats, [false], &|p, [s], g| {
         if first {
             s.fill(initial);
         }

@@ -4,13 +4,10 @@ mod cpu;
 mod reference;
 
 use crate::kernels::cells::{self, check_gradient};
-use crate::kernels::formats;
+use crate::kernels::formats::{self, Update, update_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::table::{count, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
-use highwater_graph::{Cost, Effect, Op, OpError, Spec};
-use smallvec::SmallVec;
-use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -61,32 +58,24 @@ impl Adagrad {
     }
 }
 
-impl Op for Adagrad {
-    fn name(&self) -> &'static str {
-        Self::NAME
+impl Update for Adagrad {
+    const NAME: &'static str = Self::NAME;
+    const FLOPS: f64 = 20.0;
+
+    fn moments(&self) -> &'static [&'static str] {
+        &MOMENTS
     }
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_u8(self.formats.tag());
+    fn formats(&self) -> Formats {
+        self.formats
     }
 
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        self.formats.check(Self::NAME, inputs, MOMENTS.len())?;
-        Ok(SmallVec::new())
-    }
-
-    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cells::update_cost(inputs, 20.0)
-    }
-
-    fn effect(&self) -> Effect {
-        Effect::WritesCell
-    }
-
-    fn writes(&self) -> SmallVec<[usize; 4]> {
-        (0..self.formats.written(MOMENTS.len())).collect()
+    fn in_formats(self, formats: Formats) -> Self {
+        Self { formats, ..self }
     }
 }
+
+update_op!(Adagrad);
 
 const MOMENTS: [&str; 1] = ["sum"];
 
@@ -116,10 +105,6 @@ const TYPICAL: Adagrad = Adagrad {
     formats: Formats::PLAIN,
 };
 
-fn in_formats(formats: Formats) -> Arc<dyn Op> {
-    Arc::new(Adagrad { formats, ..TYPICAL })
-}
-
 fn samples() -> Vec<Sample> {
     let first = Adagrad {
         step: 1,
@@ -128,19 +113,14 @@ fn samples() -> Vec<Sample> {
     };
     let mut samples = Vec::new();
     for op in [TYPICAL, first] {
-        let op: Arc<dyn Op> = Arc::new(op);
-        samples.extend(formats::plain_samples(
-            &op,
-            &[Fill::Uniform(0.1, 1.0)],
-            2e-6,
-        ));
+        samples.extend(formats::plain_samples(op, &[Fill::Uniform(0.1, 1.0)], 2e-6));
     }
-    samples.extend(formats::samples(&MOMENTS, in_formats));
+    samples.extend(formats::samples(TYPICAL));
     samples
 }
 
 fn rejects() -> Vec<Reject> {
     let mut rejects = cells::update_rejects(|| Arc::new(TYPICAL), 3);
-    rejects.extend(formats::rejects(&MOMENTS, in_formats));
+    rejects.extend(formats::rejects(TYPICAL));
     rejects
 }

@@ -117,14 +117,14 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
     if op.amsgrad {
         let signed = [true, false, false];
         let name = AdamW::NAME;
-        return formats::update_any::<T, 3>(name, args, &op.formats, signed, |p, moments, g| {
+        return formats::update_any::<T, 3>(name, args, &op.formats, signed, &|p, moments, g| {
             let [m, v, most] = moments;
             update_largest(&c, p, m, v, most, g)
         });
     }
     let plain = !op.maximize && op.coupled() == 0.0;
     let signed = [true, false];
-    formats::update_any::<T, 2>(AdamW::NAME, args, &op.formats, signed, |p, [m, v], g| {
+    formats::update_any::<T, 2>(AdamW::NAME, args, &op.formats, signed, &|p, [m, v], g| {
         if plain {
             update(&c, p, m, v, g)
         } else {

@@ -4,12 +4,11 @@ mod cpu;
 mod reference;
 
 use crate::kernels::cells::{self, check_gradient};
-use crate::kernels::formats;
+use crate::kernels::formats::{self, Update, update_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
-use crate::table::{count, joined};
+use crate::table::{count, f32_view, f32s, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
-use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
-use smallvec::SmallVec;
+use highwater_graph::Layout;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -98,34 +97,28 @@ impl AdamW {
     }
 }
 
-impl Op for AdamW {
-    fn name(&self) -> &'static str {
-        Self::NAME
+impl Update for AdamW {
+    const NAME: &'static str = Self::NAME;
+    const FLOPS: f64 = 30.0;
+
+    fn moments(&self) -> &'static [&'static str] {
+        AdamW::moments(self)
     }
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_u8(self.formats.tag());
+    fn formats(&self) -> Formats {
+        self.formats
+    }
+
+    fn in_formats(self, formats: Formats) -> Self {
+        Self { formats, ..self }
+    }
+
+    fn hash(&self, hasher: &mut dyn Hasher) {
         hasher.write_u8(u8::from(self.amsgrad));
     }
-
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        self.formats
-            .check(Self::NAME, inputs, self.moments().len())?;
-        Ok(SmallVec::new())
-    }
-
-    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cells::update_cost(inputs, 30.0)
-    }
-
-    fn effect(&self) -> Effect {
-        Effect::WritesCell
-    }
-
-    fn writes(&self) -> SmallVec<[usize; 4]> {
-        (0..self.formats.written(self.moments().len())).collect()
-    }
 }
+
+update_op!(AdamW);
 
 const MOMENTS: [&str; 2] = ["exp_avg", "exp_avg_sq"];
 const LARGEST: [&str; 3] = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
@@ -168,20 +161,9 @@ const COUPLED: AdamW = AdamW {
     ..TYPICAL
 };
 
-fn in_formats(formats: Formats) -> Arc<dyn Op> {
-    Arc::new(AdamW { formats, ..TYPICAL })
-}
-
-fn coupled_in_formats(formats: Formats) -> Arc<dyn Op> {
-    Arc::new(AdamW { formats, ..COUPLED })
-}
-
 fn sample(op: AdamW, gradient: Layout) -> Sample {
-    let cell = Spec::contiguous(DType::F32, gradient.shape().clone());
-    let gradient = Spec {
-        dtype: DType::F32,
-        layout: gradient,
-    };
+    let cell = f32s(gradient.shape().clone());
+    let gradient = f32_view(gradient);
     let mut inputs = vec![
         (cell.clone(), Fill::Normal(1.0)),
         (cell.clone(), Fill::Normal(0.1)),
@@ -228,15 +210,15 @@ fn samples() -> Vec<Sample> {
         sample(COUPLED, Layout::contiguous([3, 130, 131])),
         sample_of_rows(COUPLED, Layout::strided([37, 41], &[1, 40], 3)),
     ];
-    samples.extend(formats::samples(&MOMENTS, in_formats));
-    samples.extend(formats::samples(&LARGEST, coupled_in_formats));
+    samples.extend(formats::samples(TYPICAL));
+    samples.extend(formats::samples(COUPLED));
     samples
 }
 
 fn rejects() -> Vec<Reject> {
     let mut rejects = cells::update_rejects(|| Arc::new(TYPICAL), 4);
-    rejects.extend(formats::rejects(&MOMENTS, in_formats));
+    rejects.extend(formats::rejects(TYPICAL));
     rejects.extend(cells::update_rejects(|| Arc::new(COUPLED), 5));
-    rejects.extend(formats::rejects(&LARGEST, coupled_in_formats));
+    rejects.extend(formats::rejects(COUPLED));
     rejects
 }

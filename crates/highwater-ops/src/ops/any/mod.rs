@@ -3,8 +3,9 @@
 mod cpu;
 
 use crate::kernels::checks::of_elements;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::reduction::{Mask, plan_dims};
+use crate::table::{is_arity, is_attribute, is_dtype};
 use crate::{Array, DTypes, Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -53,12 +54,7 @@ impl Op for Any {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: inputs[0].layout.numel() as f64,
-            read_bytes: held_bytes(&inputs[0]),
-            written_bytes: outputs[0].bytes(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, inputs[0].layout.numel() as f64)
     }
 }
 
@@ -164,24 +160,20 @@ fn samples(every: bool) -> Vec<Sample> {
 fn rejects(every: bool) -> Vec<Reject> {
     let reject = |dims: &[usize], inputs, error| {
         let (dims, keepdim) = (dims.to_vec(), false);
-        Reject {
-            op: Arc::new(Any {
+        Reject::new(
+            Any {
                 every,
                 dims,
                 keepdim,
-            }),
+            },
             inputs,
             error,
-        }
+        )
     };
     let of = |dtype| vec![Spec::contiguous(dtype, [4, 4])];
     vec![
-        reject(&[2], of(DType::Bool), |error| {
-            matches!(error, OpError::Attribute { .. })
-        }),
-        reject(&[0], of(DType::I8Block { block: 4 }), |error| {
-            matches!(error, OpError::DType { .. })
-        }),
-        reject(&[], vec![], |error| matches!(error, OpError::Arity { .. })),
+        reject(&[2], of(DType::Bool), is_attribute),
+        reject(&[0], of(DType::I8Block { block: 4 }), is_dtype),
+        reject(&[], vec![], is_arity),
     ]
 }

@@ -3,7 +3,9 @@
 mod cpu;
 
 use crate::kernels::float::half_ulp;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
+use crate::ops::gradients;
+use crate::table::{is_arity, is_dtype};
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -65,21 +67,12 @@ impl Op for Cast {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: outputs[0].layout.numel() as f64,
-            read_bytes: held_bytes(&inputs[0]),
-            written_bytes: outputs[0].bytes(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, outputs[0].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let dtype = backward.input(0).spec.dtype;
-            let grad = backward.emit_one(Self { dtype }, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let dtype = backward.input(0).spec.dtype;
+        gradients::from(backward, Self { dtype }, &[])
     }
 }
 
@@ -152,18 +145,11 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |dtype, inputs, error| Reject {
-        op: Arc::new(Cast { dtype }),
-        inputs,
-        error,
-    };
+    let reject = |dtype, inputs, error| Reject::new(Cast { dtype }, inputs, error);
     let spec = |dtype| Spec::contiguous(dtype, [3]);
-    let wrong: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
     vec![
-        reject(DType::I16, vec![spec(DType::F32)], wrong),
-        reject(DType::BF16, vec![spec(DType::I16)], wrong),
-        reject(DType::F32, vec![spec(DType::F64); 2], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(DType::I16, vec![spec(DType::F32)], is_dtype),
+        reject(DType::BF16, vec![spec(DType::I16)], is_dtype),
+        reject(DType::F32, vec![spec(DType::F64); 2], is_arity),
     ]
 }

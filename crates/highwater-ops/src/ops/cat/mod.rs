@@ -4,11 +4,11 @@ mod cpu;
 mod reference;
 
 use crate::kernels::rows::rows_of_each_dtype;
+use crate::table::{f32_strided, is_arity, is_attribute, is_dtype, is_shape};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
@@ -122,10 +122,6 @@ impl Op for Cat {
 
 fn samples() -> Vec<Sample> {
     let sample = |dim, shapes: &[&[usize]]| Sample::new(Cat { dim }, shapes).tolerance(0.0);
-    let strided = |shape: &[usize], strides: &[usize], offset| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(shape, strides, offset),
-    };
     let whole = |dtype| {
         let spec = |rows: usize| Spec::contiguous(dtype, [rows, 3]);
         let bound = if dtype == DType::Bool { 2 } else { 100 };
@@ -145,17 +141,17 @@ fn samples() -> Vec<Sample> {
         sample(0, &[&[0, 5], &[0, 5]]),
         // Transposed, broadcast, a window of rows, and all from somewhere inside their storages.
         sample(0, &[&[37, 65], &[5, 65], &[9, 65]])
-            .input(0, strided(&[37, 65], &[1, 37], 0), Fill::Normal(1.0))
-            .input(1, strided(&[5, 65], &[0, 1], 7), Fill::Normal(1.0))
-            .input(2, strided(&[9, 65], &[80, 1], 3), Fill::Normal(1.0)),
+            .input(0, f32_strided(&[37, 65], &[1, 37], 0), Fill::Normal(1.0))
+            .input(1, f32_strided(&[5, 65], &[0, 1], 7), Fill::Normal(1.0))
+            .input(2, f32_strided(&[9, 65], &[80, 1], 3), Fill::Normal(1.0)),
         sample(2, &[&[5, 130, 8], &[5, 130, 24]]).input(
             1,
-            strided(&[5, 130, 24], &[24, 120, 1], 0),
+            f32_strided(&[5, 130, 24], &[24, 120, 1], 0),
             Fill::Normal(1.0),
         ),
         sample(1, &[&[], &[130, 9, 3]]).input(
             0,
-            strided(&[130, 6, 3], &[0, 3, 1], 2),
+            f32_strided(&[130, 6, 3], &[0, 3, 1], 2),
             Fill::Normal(1.0),
         ),
     ];
@@ -175,19 +171,10 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     let of = |dtype, shape: &[usize]| Spec::contiguous(dtype, shape);
-    let reject = |dim, inputs, error| Reject {
-        op: Arc::new(Cat { dim }),
-        inputs,
-        error,
-    };
-    let is_shape: fn(&OpError) -> bool = |error| matches!(error, OpError::Shape { .. });
-    let is_dtype: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
-    let is_dim: fn(&OpError) -> bool = |error| matches!(error, OpError::Attribute { .. });
+    let reject = |dim, inputs, error| Reject::new(Cat { dim }, inputs, error);
     let f32 = |shape: &[usize]| of(DType::F32, shape);
     vec![
-        reject(0, Vec::new(), |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(0, Vec::new(), is_arity),
         reject(1, vec![f32(&[3, 5]), f32(&[4, 5])], is_shape),
         reject(0, vec![f32(&[3, 5]), f32(&[15])], is_shape),
         reject(0, vec![f32(&[3, 5]), f32(&[3, 5, 1])], is_shape),
@@ -196,8 +183,8 @@ fn rejects() -> Vec<Reject> {
             vec![f32(&[usize::MAX, 0]), f32(&[usize::MAX, 0])],
             is_shape,
         ),
-        reject(2, vec![f32(&[3, 5])], is_dim),
-        reject(0, vec![f32(&[])], is_dim),
+        reject(2, vec![f32(&[3, 5])], is_attribute),
+        reject(0, vec![f32(&[])], is_attribute),
         reject(0, vec![f32(&[3]), of(DType::I64, &[3])], is_dtype),
         reject(0, vec![of(DType::I8Block { block: 64 }, &[64])], is_dtype),
     ]

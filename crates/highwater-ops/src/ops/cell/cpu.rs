@@ -56,8 +56,8 @@ fn combine<T: Float>(
     let (from, layout) = (value.storage::<T>()?, value.layout());
     let cell = cell.slice_mut::<T>()?;
     args.pool.for_each_chunk(cell, CHUNK, |task, chunk| {
-        for_each_piece(from, layout, task * CHUNK, chunk.len(), |at, piece| {
-            update([&mut chunk[at..at + piece.len()]], |at, [to]| {
+        for_each_piece(from, layout, task * CHUNK, chunk.len(), &mut |at, piece| {
+            update([&mut chunk[at..at + piece.len()]], &mut |at, [to]| {
                 let from = &piece[at..at + to.len()];
                 each(to, from);
             });

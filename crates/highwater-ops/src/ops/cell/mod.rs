@@ -8,6 +8,7 @@ pub use lerp::LerpCell;
 
 use crate::kernels::cells::{check_cells_and_value, rows_of_cell, update_cost, update_rejects};
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::table::f32s;
 use crate::{Entry, Fill, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -125,7 +126,7 @@ fn samples(op: fn() -> Arc<dyn Op>, tolerance: f64) -> Vec<Sample> {
         }
     };
     let whole = |layout: Layout| {
-        let cell = Spec::contiguous(DType::F32, layout.shape().clone());
+        let cell = f32s(layout.shape().clone());
         sample(cell, layout)
     };
     let rows = values[4].clone();

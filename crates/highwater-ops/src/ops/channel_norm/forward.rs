@@ -1,7 +1,10 @@
 //! The norms themselves.
 
-use super::{BATCH, GROUP, Geometry, INFERENCE, Kind, cost, emit_backward, emit_own};
-use super::{check_shape, one_float_dtype, sums_in};
+use super::{BATCH, GROUP, Geometry, INFERENCE, Kind, emit_backward, emit_own};
+use crate::kernels::checks::{check_shape, one_float_dtype};
+use crate::kernels::float::sums_in;
+use crate::kernels::pointwise::one_pass;
+use crate::ops::layer_norm::check_eps;
 use highwater_graph::{Autocast, Backward, Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -62,18 +65,6 @@ pub(super) fn channels(op: &'static str, x: &Spec) -> Result<usize, OpError> {
     Ok(channels)
 }
 
-fn is_eps(op: &'static str, eps: f64) -> Result<(), OpError> {
-    if eps > 0.0 && eps.is_finite() {
-        return Ok(());
-    }
-    Err(OpError::Attribute {
-        op,
-        attribute: "eps",
-        expected: "above 0 and finite".to_owned(),
-        got: eps.to_string(),
-    })
-}
-
 /// Checks `x` and, behind it and `given` statistics, weight and bias; answers the dtype and the channels.
 fn check(
     op: &'static str,
@@ -81,7 +72,7 @@ fn check(
     given: usize,
     (eps, affine): (f64, bool),
 ) -> Result<(DType, usize), OpError> {
-    is_eps(op, eps)?;
+    check_eps(op, eps)?;
     OpError::check_arity(op, inputs, 1 + given + 2 * usize::from(affine))?;
     let (statistics, parameters) = inputs[1..].split_at(given);
     let all: SmallVec<[&Spec; 3]> = inputs[..1].iter().chain(parameters).collect();
@@ -140,7 +131,7 @@ impl Op for BatchNorm {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, inputs[0].layout.numel(), 8.0)
+        one_pass(inputs, outputs, 8.0 * inputs[0].layout.numel() as f64)
     }
 
     fn autocast(&self) -> Autocast {
@@ -170,7 +161,7 @@ impl Op for BatchNormInference {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, inputs[0].layout.numel(), 3.0)
+        one_pass(inputs, outputs, 3.0 * inputs[0].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -213,7 +204,7 @@ impl Op for GroupNorm {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, inputs[0].layout.numel(), 8.0)
+        one_pass(inputs, outputs, 8.0 * inputs[0].layout.numel() as f64)
     }
 
     fn autocast(&self) -> Autocast {

@@ -14,6 +14,7 @@ use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::kernels::simd::multiversion;
 use crate::kernels::wide_math;
 use crate::ops::activations::{EluBackward, EluInverse, LeakyReluBackward};
+use crate::table::{is_attribute, is_shape};
 use crate::{
     Args, Array, Cast, Disjoint, Entry, Fill, Full, Kernel, KernelError, LeakyRelu, Mul, Pairs,
     PowScalar, Reject, Sample, op_as,
@@ -223,7 +224,7 @@ impl<T: Float> Kernel for AbnKernel<T> {
             let start = task * TASK;
             // SAFETY: a task's own elements.
             let y = unsafe { y.part(start, TASK.min(len - start)) };
-            update([y], |_, [y]| f(y, setting as f32));
+            update([y], &mut |_, [y]| f(y, setting as f32));
         });
         Ok(())
     }
@@ -312,10 +313,8 @@ fn rejects() -> Vec<Reject> {
         error,
     };
     vec![
-        reject(0.0, &[2, 3, 4], |error| {
-            matches!(error, OpError::Attribute { .. })
-        }),
-        reject(0.1, &[3], |error| matches!(error, OpError::Shape { .. })),
+        reject(0.0, &[2, 3, 4], is_attribute),
+        reject(0.1, &[3], is_shape),
     ]
 }
 

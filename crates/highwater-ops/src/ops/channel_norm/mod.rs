@@ -18,16 +18,16 @@ pub use in_place::{InPlaceAbn, Invertible};
 pub use running::RunningAverage;
 
 use crate::Entry;
-use crate::kernels::checks::{check_shape, one_float_dtype};
-use crate::kernels::float::sums_in;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::layer_norm::second::{Grid, Second, of_statistics};
+use crate::ops::layer_norm::{emit_first, infer_first};
 use forward::channels;
 use highwater_graph::{Backward, Cost, Op, OpError, Operand, Shape, Spec};
 use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[
@@ -153,40 +153,14 @@ fn emit_backward(
     (mean, rstd): (Operand, Operand),
     parameters: usize,
 ) -> Result<(), OpError> {
-    let Some(grad) = backward.grad(0) else {
-        return Ok(());
-    };
-    let affine = backward.inputs() > parameters;
     let positions = [0, parameters, parameters + 1];
-    let wanted = positions.map(|i| backward.inputs() > i && backward.needs(i));
-    if wanted == [false; 3] {
-        return Ok(());
-    }
-    let mut inputs = vec![grad, backward.input(0), mean, rstd];
-    if affine {
-        inputs.push(backward.input(parameters));
-    }
-    let op = ChannelNormBackward {
-        kind,
-        affine,
-        wanted,
-    };
-    let grads = backward.emit(op, &inputs)?;
-    let wanted = positions.into_iter().zip(wanted);
-    for ((i, _), grad) in wanted.filter(|&(_, wanted)| wanted).zip(grads) {
-        backward.set(i, grad);
-    }
-    Ok(())
-}
-
-/// One pass with so many operations for each element of `x`.
-fn cost(inputs: &[Spec], outputs: &[Spec], elements: usize, flops: f64) -> Cost {
-    Cost {
-        vector_flops: flops * elements as f64,
-        read_bytes: inputs.iter().map(held_bytes).sum(),
-        written_bytes: outputs.iter().map(Spec::bytes).sum(),
-        ..Cost::default()
-    }
+    emit_first(backward, positions, [mean, rstd], |affine, wanted| {
+        ChannelNormBackward {
+            kind,
+            affine,
+            wanted,
+        }
+    })
 }
 
 impl Op for ChannelNormBackward {
@@ -201,31 +175,15 @@ impl Op for ChannelNormBackward {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        let op = self.name();
-        OpError::check_arity(op, inputs, 4 + usize::from(self.affine))?;
-        let mut all: SmallVec<[&Spec; 5]> = inputs.iter().collect();
-        let statistics: SmallVec<[&Spec; 2]> = all.drain(2..4).collect();
-        let dtype = one_float_dtype(op, &all)?;
-        let channels = channels(op, &inputs[1])?;
-        let x = inputs[1].shape();
-        check_shape(op, &inputs[0], x)?;
-        for input in statistics {
-            OpError::check_dtype(op, input, sums_in(dtype))?;
-            check_shape(op, input, &self.kind.statistics(x))?;
-        }
-        for weight in &inputs[4..] {
-            check_shape(op, weight, &[channels])?;
-        }
-        let of_channels = Shape::from([channels]);
-        let outputs = [x, &of_channels, &of_channels].into_iter().zip(self.wanted);
-        let outputs = outputs.filter(|&(_, wanted)| wanted);
-        Ok(outputs
-            .map(|(shape, _)| Spec::contiguous(dtype, shape.clone()))
-            .collect())
+        let (op, of) = (self.name(), (2, self.affine, self.wanted));
+        infer_first(op, inputs, of, |x| {
+            let channels = channels(op, x)?;
+            Ok((self.kind.statistics(x.shape()), channels))
+        })
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, inputs[1].layout.numel(), 14.0)
+        one_pass(inputs, outputs, 14.0 * inputs[1].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -235,11 +193,11 @@ impl Op for ChannelNormBackward {
             mean: true,
             affine: self.affine,
             wanted: self.wanted,
-            linear: Self {
+            linear: Arc::new(Self {
                 affine: false,
                 wanted: [true, false, false],
                 ..*self
-            },
+            }),
         };
         second.emit(backward)
     }

@@ -55,7 +55,7 @@ impl<T: Element> Kernel for WhereKernel<T> {
         let output = &mut args.outputs[0];
         let condition = Reader::<u8>::in_order_of(&args.inputs[0], output.layout())?;
         let inputs = [&args.inputs[1], &args.inputs[2]];
-        blocks::map::<T, T, 2>(args.pool, inputs, output, |start, [a, b], y| {
+        blocks::map::<T, T, 2>(args.pool, inputs, output, &|start, [a, b], y| {
             let mut buffer = [0; BLOCK];
             for (i, y) in y.chunks_mut(BLOCK).enumerate() {
                 let (at, len) = (i * BLOCK, y.len());

@@ -4,11 +4,11 @@ mod cpu;
 
 use crate::kernels::pointwise;
 use crate::ops::gradients::{self, set_reduced};
+use crate::table::{is_arity, is_dtype, is_shape};
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Promotion, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
@@ -97,23 +97,20 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |dtypes: &[DType], shapes: [&[usize]; 3], error| Reject {
-        op: Arc::new(Where),
-        inputs: (dtypes.iter().zip(shapes))
-            .map(|(&dtype, shape)| Spec::contiguous(dtype, shape))
-            .collect(),
-        error,
+    let reject = |dtypes: &[DType], shapes: [&[usize]; 3], error| {
+        Reject::new(
+            Where,
+            (dtypes.iter().zip(shapes))
+                .map(|(&dtype, shape)| Spec::contiguous(dtype, shape))
+                .collect(),
+            error,
+        )
     };
     let (truth, float, double) = (DType::Bool, DType::F32, DType::F64);
-    let wrong: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
     vec![
-        reject(&[truth, float], [&[3]; 3], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(&[float, float, float], [&[3]; 3], wrong),
-        reject(&[truth, float, double], [&[3]; 3], wrong),
-        reject(&[truth, float, float], [&[2], &[3], &[3]], |error| {
-            matches!(error, OpError::Shape { .. })
-        }),
+        reject(&[truth, float], [&[3]; 3], is_arity),
+        reject(&[float, float, float], [&[3]; 3], is_dtype),
+        reject(&[truth, float, double], [&[3]; 3], is_dtype),
+        reject(&[truth, float, float], [&[2], &[3], &[3]], is_shape),
     ]
 }

@@ -69,7 +69,7 @@ fn grad_norm<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
         if let Some((owner, storage)) = owner.and_then(|o| Some((o, o.storage::<T>().ok()?))) {
             let start = block * BLOCK;
             let len = BLOCK.min(owner.numel() - start);
-            for_each_piece(storage, owner.layout(), start, len, |_, piece| {
+            for_each_piece(storage, owner.layout(), start, len, &mut |_, piece| {
                 add_squares(&mut sums, piece);
             });
         }

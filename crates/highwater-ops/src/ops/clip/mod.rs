@@ -6,6 +6,7 @@ mod reference;
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::float::sums_in;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::table::{f32_strided, f32s, is_arity, is_dtype, is_shape};
 use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -124,37 +125,34 @@ const CLIP_COEFFICIENT: Entry = Entry {
 };
 
 fn norm_samples() -> Vec<Sample> {
-    let strided = |shape: &[usize], strides: &[usize], offset| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(shape, strides, offset),
-    };
     let samples = vec![
         Sample::new(GradNorm, &[]),
         Sample::new(GradNorm, &[&[5, 37]]),
         Sample::new(GradNorm, &[&[0, 3], &[65], &[], &[3, 130]]),
         Sample::new(GradNorm, &[&[3, 130, 257], &[37]]),
         Sample::new(GradNorm, &[&[37, 65], &[130, 5]])
-            .input(0, strided(&[37, 65], &[1, 40], 3), Fill::Normal(1e3))
-            .input(1, strided(&[130, 5], &[0, 2], 1), Fill::Uniform(-1.0, 2.0)),
+            .input(0, f32_strided(&[37, 65], &[1, 40], 3), Fill::Normal(1e3))
+            .input(
+                1,
+                f32_strided(&[130, 5], &[0, 2], 1),
+                Fill::Uniform(-1.0, 2.0),
+            ),
     ];
     samples.into_iter().map(|s| s.tolerance(1e-6)).collect()
 }
 
 fn norm_rejects() -> Vec<Reject> {
-    vec![Reject {
-        op: Arc::new(GradNorm),
-        inputs: vec![
-            Spec::contiguous(DType::F32, [3]),
-            Spec::contiguous(DType::BF16, [3]),
-        ],
-        error: |error| matches!(error, OpError::DType { .. }),
-    }]
+    vec![Reject::new(
+        GradNorm,
+        vec![f32s([3]), Spec::contiguous(DType::BF16, [3])],
+        is_dtype,
+    )]
 }
 
 fn coefficient_samples() -> Vec<Sample> {
     let sample = |norm| {
         let op = ClipCoefficient { max_norm: 1.0 };
-        let spec = Spec::contiguous(DType::F32, []);
+        let spec = f32s([]);
         Sample::new(op, &[&[]])
             .input(0, spec, Fill::Constant(norm))
             .tolerance(1e-6)
@@ -163,18 +161,10 @@ fn coefficient_samples() -> Vec<Sample> {
 }
 
 fn coefficient_rejects() -> Vec<Reject> {
-    let reject = |inputs, error| Reject {
-        op: Arc::new(ClipCoefficient { max_norm: 1.0 }),
-        inputs,
-        error,
-    };
+    let reject = |inputs, error| Reject::new(ClipCoefficient { max_norm: 1.0 }, inputs, error);
     vec![
-        reject(Vec::new(), |error| matches!(error, OpError::Arity { .. })),
-        reject(vec![Spec::contiguous(DType::F32, [2])], |error| {
-            matches!(error, OpError::Shape { .. })
-        }),
-        reject(vec![Spec::contiguous(DType::I64, [])], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(Vec::new(), is_arity),
+        reject(vec![f32s([2])], is_shape),
+        reject(vec![Spec::contiguous(DType::I64, [])], is_dtype),
     ]
 }

@@ -1,8 +1,9 @@
 //! What the laws try.
 
 use super::{Conv2d, Conv2dWeight, ConvSettings, ConvTranspose2d};
+use crate::table::{f32_strided, f32s, is_arity};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Op, OpError, Spec};
 use std::sync::Arc;
 
 const PLAIN: ConvSettings = ConvSettings {
@@ -78,16 +79,9 @@ fn cases() -> Vec<(ConvSettings, [usize; 4], [usize; 4])> {
     ]
 }
 
-fn f32s(shape: &[usize]) -> Spec {
-    Spec::contiguous(DType::F32, shape)
-}
-
 /// The same shape with channels last.
 fn channels_last(&[n, c, h, w]: &[usize; 4]) -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([n, c, h, w], &[h * w * c, 1, w * c, c], 0),
-    }
+    f32_strided([n, c, h, w], &[h * w * c, 1, w * c, c], 0)
 }
 
 fn sample(op: impl Op, inputs: Vec<Spec>) -> Sample {
@@ -118,10 +112,7 @@ pub(super) fn conv() -> Vec<Sample> {
         samples.push(sample(Conv2d { settings, bias }, inputs));
     }
     let (settings, x, w) = cases().swap_remove(1);
-    let scattered = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([w[0]], &[3], 1),
-    };
+    let scattered = f32_strided([w[0]], &[3], 1);
     let inputs = vec![channels_last(&x), channels_last(&w), scattered];
     let bias = true;
     samples.push(sample(Conv2d { settings, bias }, inputs));
@@ -172,20 +163,13 @@ pub(super) fn weight() -> Vec<Sample> {
     let (settings, x, w) = cases().swap_remove(2);
     let g = made(&settings, &x, &w);
     samples.push(sample(settings, w, channels_last(&x), channels_last(&g)));
-    let repeated = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(g, &[0; 4], 1),
-    };
+    let repeated = f32_strided(g, &[0; 4], 1);
     samples.push(sample(settings, w, f32s(&x), repeated));
     samples
 }
 
 fn reject(op: impl Op, shapes: &[&[usize]], error: fn(&OpError) -> bool) -> Reject {
-    Reject {
-        op: Arc::new(op),
-        inputs: shapes.iter().map(|&shape| f32s(shape)).collect(),
-        error,
-    }
+    Reject::new(op, shapes.iter().map(|&shape| f32s(shape)).collect(), error)
 }
 
 fn is_shape(error: &OpError) -> bool {
@@ -215,9 +199,7 @@ pub(super) fn conv_rejects() -> Vec<Reject> {
         reject(op(still), &[&[2, 3, 4, 4], &[2, 3, 1, 1]], is_attribute),
         reject(op(grouped), &[&[2, 3, 4, 4], &[2, 1, 1, 1]], is_attribute),
         reject(biased, &[&[2, 3, 4, 4], &[2, 3, 1, 1], &[3]], is_shape),
-        reject(biased, &[&[2, 3, 4, 4], &[2, 3, 1, 1]], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(biased, &[&[2, 3, 4, 4], &[2, 3, 1, 1]], is_arity),
     ]
 }
 

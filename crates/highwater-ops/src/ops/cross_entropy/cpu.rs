@@ -104,7 +104,7 @@ fn backward<T: Float>(op: CrossEntropyBackward, args: &mut Args<'_>) -> Result<(
     let grad = f64::from(grad.storage::<T>()?[grad.layout().offset()].wide());
     let factor = reduction.factor(count) * grad;
     let (out, staging) = (&mut args.outputs[0], bytemuck::cast_slice_mut(args.scratch));
-    map_rows::<T>(args.pool, x, out, staging, |_, row, out| {
+    map_rows::<T>(args.pool, x, out, staging, &|_, row, out| {
         let label = labels.get(row);
         if label == ignore_index {
             out.fill(0.0);

@@ -10,13 +10,13 @@ pub(crate) use row::{loss_of_row, softmax_minus_label};
 
 use crate::kernels::checks::{check_indices, one_float_dtype};
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::table::{f32_strided, f32s, is_dtype, is_shape};
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Autocast, Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY, BACKWARD];
@@ -212,13 +212,10 @@ fn all_samples(sample: fn(Reduction, &[usize]) -> Sample) -> Vec<Sample> {
     let labelled = |reduction, shape: &[usize], dtype, fill| {
         let labels = Spec::contiguous(dtype, &shape[..shape.len() - 1]);
         sample(reduction, shape)
-            .input(0, Spec::contiguous(DType::F32, shape), Fill::Normal(3.0))
+            .input(0, f32s(shape), Fill::Normal(3.0))
             .input(1, labels, fill)
     };
-    let strided = |shape, strides: &[usize], offset| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(shape, strides, offset),
-    };
+    let strided = |shape, strides: &[usize], offset| f32_strided(shape, strides, offset);
     let (mean, sum) = (Reduction::Mean, Reduction::Sum);
     vec![
         labelled(mean, &[5, 37], DType::I64, Fill::Labels(37)),
@@ -247,18 +244,11 @@ fn rejects() -> Vec<Reject> {
         reduction: Reduction::Mean,
         ignore_index: -100,
     };
-    let reject = |x: &[usize], labels: Spec, error| Reject {
-        op: Arc::new(op),
-        inputs: vec![Spec::contiguous(DType::F32, x), labels],
-        error,
-    };
-    let shape = |error: &OpError| matches!(error, OpError::Shape { .. });
+    let reject = |x: &[usize], labels: Spec, error| Reject::new(op, vec![f32s(x), labels], error);
     vec![
-        reject(&[5, 3], Spec::contiguous(DType::I64, [4]), shape),
-        reject(&[], Spec::contiguous(DType::I64, []), shape),
-        reject(&[5, 3], Spec::contiguous(DType::F32, [5, 3]), |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(&[5, 3], Spec::contiguous(DType::I64, [4]), is_shape),
+        reject(&[], Spec::contiguous(DType::I64, []), is_shape),
+        reject(&[5, 3], f32s([5, 3]), is_dtype),
     ]
 }
 
@@ -267,13 +257,9 @@ fn backward_rejects() -> Vec<Reject> {
         reduction: Reduction::Mean,
         ignore_index: -100,
     };
-    vec![Reject {
-        op: Arc::new(op),
-        inputs: vec![
-            Spec::contiguous(DType::F32, [5, 3]),
-            Spec::contiguous(DType::I64, [5]),
-            Spec::contiguous(DType::F32, [5]),
-        ],
-        error: |error| matches!(error, OpError::Shape { .. }),
-    }]
+    vec![Reject::new(
+        op,
+        vec![f32s([5, 3]), Spec::contiguous(DType::I64, [5]), f32s([5])],
+        is_shape,
+    )]
 }

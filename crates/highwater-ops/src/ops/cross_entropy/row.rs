@@ -78,13 +78,13 @@ pub(crate) fn loss_of_row<T: Float>(
 ) -> f64 {
     let width = layout.shape().last().copied().unwrap_or(1);
     let (mut max, mut of_label, mut sum) = (f32::NEG_INFINITY, 0.0, 0.0);
-    for_each_piece(storage, layout, row * width, width, |at, piece| {
+    for_each_piece(storage, layout, row * width, width, &mut |at, piece| {
         max = max.max(largest(piece));
         if let Some(&x) = label.checked_sub(at).and_then(|i| piece.get(i)) {
             of_label = x;
         }
     });
-    for_each_piece(storage, layout, row * width, width, |_, piece| {
+    for_each_piece(storage, layout, row * width, width, &mut |_, piece| {
         sum += sum_of_exp(piece, max);
     });
     sum.ln() + f64::from(max) - f64::from(of_label)

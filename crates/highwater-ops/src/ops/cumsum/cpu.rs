@@ -5,47 +5,34 @@
 //! sum each (14%; with AVX2, BENCHMARKS.md). Either way a line's elements are added in their order.
 
 use super::CumSum;
-use crate::device::in_place;
 use crate::kernels::blocks::{BLOCK, Reader};
-use crate::kernels::float::Float;
-use crate::kernels::lines::{Lines, map_along};
+use crate::kernels::lines::{Lines, OfLine};
 use crate::kernels::simd::multiversion;
 use crate::kernels::whole::Whole;
-use crate::{Args, Kernel, KernelError, Pairs, op_as};
-use highwater_graph::{Op, Spec};
-use std::marker::PhantomData;
+use crate::{Args, KernelError, op_as};
+use highwater_graph::Op;
 
-/// May overwrite its input.
-pub(super) struct CumSumKernel<T>(pub(super) PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for CumSumKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &CumSum| op.dim);
-        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
+impl OfLine for CumSum {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
+    fn row(&self, x: &mut [f32]) {
+        if self.reverse {
+            sum_along(x.iter_mut().rev());
+        } else {
+            sum_along(x.iter_mut());
+        }
     }
 
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let CumSum { dim, reverse } = *op_as(op)?;
-        let row = |x: &mut [f32]| {
-            if reverse {
-                sum_along(x.iter_mut().rev());
-            } else {
-                sum_along(x.iter_mut());
-            }
-        };
-        map_along::<T>(args, dim, row, |x, width| {
-            let mut sums = [0.0; BLOCK];
-            let sums = &mut sums[..width];
-            if reverse {
-                x.rchunks_exact_mut(width).for_each(|row| add_to(sums, row));
-            } else {
-                x.chunks_exact_mut(width).for_each(|row| add_to(sums, row));
-            }
-        })
+    fn columns(&self, x: &mut [f32], width: usize) {
+        let mut sums = [0.0; BLOCK];
+        let sums = &mut sums[..width];
+        if self.reverse {
+            x.rchunks_exact_mut(width).for_each(|row| add_to(sums, row));
+        } else {
+            x.chunks_exact_mut(width).for_each(|row| add_to(sums, row));
+        }
     }
 }
 

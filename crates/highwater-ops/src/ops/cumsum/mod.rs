@@ -2,7 +2,7 @@
 
 mod cpu;
 
-use crate::kernels::lines::{by_lines, check_dim, line_rejects, line_samples};
+use crate::kernels::lines::{LineKernel, by_lines, check_dim, line_rejects, line_samples};
 use crate::kernels::pointwise::cost;
 use crate::kernels::rows::{Precise, rows_of_numbers};
 use crate::kernels::whole::{Wholes, lines_of_wholes};
@@ -12,7 +12,6 @@ use highwater_graph::DType::I64;
 use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::marker::PhantomData;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
@@ -33,7 +32,7 @@ pub struct CumSum {
 const ENTRY: Entry = Entry {
     name: "cumsum",
     rows: rows_of_numbers! {
-        T: [T] -> [T]; cpu::CumSumKernel::<T>(PhantomData); Precise::new(reference);
+        T: [T] -> [T]; LineKernel::<CumSum, T>::NEW; Precise::new(reference);
         [T] -> [I64]; cpu::sum_wholes::<T>
     },
     reference,

@@ -27,7 +27,7 @@ impl<T: Float> Kernel for DropoutKernel<T> {
         let op: &Dropout = op_as(op)?;
         let output = &mut args.outputs[0];
         // The output is row-major: the position of an element is its flat index.
-        blocks::map_floats::<T, 1>(args.pool, [&args.inputs[0]], output, |start, [x], y| {
+        blocks::map_floats::<T, 1>(args.pool, [&args.inputs[0]], output, &|start, [x], y| {
             drop_some(op, start as u64, x, y);
         })
     }

@@ -6,6 +6,8 @@ mod reference;
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::pointwise::cost;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
+use crate::table::{f32_view, f32s, is_arity, is_dtype};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -83,11 +85,7 @@ impl Op for Dropout {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let grad = backward.emit_one(*self, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        gradients::from(backward, *self, &[])
     }
 }
 
@@ -109,10 +107,7 @@ const SAMPLE: Dropout = Dropout {
 
 fn samples() -> Vec<Sample> {
     let sample = |p, layout| {
-        let spec = Spec {
-            dtype: DType::F32,
-            layout,
-        };
+        let spec = f32_view(layout);
         Sample {
             op: Arc::new(Dropout { p, ..SAMPLE }),
             inputs: vec![(spec, Fill::Normal(1.0))],
@@ -133,23 +128,15 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |p, inputs, error| Reject {
-        op: Arc::new(Dropout { p, ..SAMPLE }),
-        inputs,
-        error,
-    };
-    let f32s = Spec::contiguous(DType::F32, [3]);
+    let reject = |p, inputs, error| Reject::new(Dropout { p, ..SAMPLE }, inputs, error);
+    let x = f32s([3]);
     let attribute: fn(&OpError) -> bool =
         |error| matches!(error, OpError::Attribute { attribute: "p", .. });
     vec![
-        reject(1.5, vec![f32s.clone()], attribute),
-        reject(-0.1, vec![f32s.clone()], attribute),
-        reject(f64::NAN, vec![f32s.clone()], attribute),
-        reject(0.5, vec![f32s; 2], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(0.5, vec![Spec::contiguous(DType::I64, [3])], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(1.5, vec![x.clone()], attribute),
+        reject(-0.1, vec![x.clone()], attribute),
+        reject(f64::NAN, vec![x.clone()], attribute),
+        reject(0.5, vec![x; 2], is_arity),
+        reject(0.5, vec![Spec::contiguous(DType::I64, [3])], is_dtype),
     ]
 }

@@ -5,6 +5,8 @@ mod reference;
 
 use crate::kernels::checks::{check_indices, one_float_dtype};
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
+use crate::table::{f32_strided, f32s, is_arity, is_shape};
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
@@ -91,24 +93,9 @@ impl Op for Embedding {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-            return Ok(());
-        };
-        let rows = backward.input(0).shape()[0];
-        let indices = backward.input(1);
-        let existing = backward.existing(0);
-        let op = EmbeddingBackward {
-            rows,
-            accumulate: existing.is_some(),
-        };
-        if let Some(existing) = existing {
-            let grad = backward.emit_one(op, &[grad, indices, existing])?;
-            backward.set_accumulated(0, grad);
-        } else {
-            let grad = backward.emit_one(op, &[grad, indices])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let (rows, indices) = (backward.input(0).shape()[0], backward.input(1));
+        let op = |accumulate| EmbeddingBackward { rows, accumulate };
+        gradients::added_from(backward, op, &[indices])
     }
 }
 
@@ -185,10 +172,7 @@ fn samples() -> Vec<Sample> {
         dtype: DType::U32,
         layout: Layout::strided([3, 5], &[1, 3], 0),
     };
-    let table = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([9, 65], &[1, 9], 0),
-    };
+    let table = f32_strided([9, 65], &[1, 9], 0);
     vec![
         sample(11, 37, i64(&[2, 5])),
         sample(3, 130, i64(&[4, 17])),
@@ -201,10 +185,8 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |weight: &[usize], indices: Spec, error| Reject {
-        op: Arc::new(Embedding),
-        inputs: vec![Spec::contiguous(DType::F32, weight), indices],
-        error,
+    let reject = |weight: &[usize], indices: Spec, error| {
+        Reject::new(Embedding, vec![f32s(weight), indices], error)
     };
     vec![
         reject(&[4], Spec::contiguous(DType::I64, [2]), |error| {
@@ -216,7 +198,7 @@ fn rejects() -> Vec<Reject> {
                 }
             )
         }),
-        reject(&[4, 3], Spec::contiguous(DType::F32, [2]), |error| {
+        reject(&[4, 3], f32s([2]), |error| {
             matches!(
                 error,
                 OpError::DType {
@@ -237,10 +219,7 @@ fn backward_samples() -> Vec<Sample> {
         let inputs = if accumulate { 3 } else { 2 };
         Sample::new(op, &shapes[..inputs]).input(1, indices, Fill::Indices(rows.max(1)))
     };
-    let columns = |rows, cols| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([rows, cols], &[1, rows], 0),
-    };
+    let columns = |rows, cols| f32_strided([rows, cols], &[1, rows], 0);
     vec![
         sample(11, false, &[2, 5, 37], DType::I64),
         sample(3, true, &[40, 130], DType::U32),
@@ -254,10 +233,7 @@ fn backward_samples() -> Vec<Sample> {
 
 fn backward_rejects() -> Vec<Reject> {
     let reject = |accumulate, shapes: &[&[usize]], error| {
-        let mut inputs: Vec<Spec> = shapes
-            .iter()
-            .map(|&s| Spec::contiguous(DType::F32, s))
-            .collect();
+        let mut inputs: Vec<Spec> = shapes.iter().map(|&s| f32s(s)).collect();
         inputs[1].dtype = DType::I64;
         let op = EmbeddingBackward {
             rows: 9,
@@ -266,13 +242,10 @@ fn backward_rejects() -> Vec<Reject> {
         let op = Arc::new(op);
         Reject { op, inputs, error }
     };
-    let shape = |error: &OpError| matches!(error, OpError::Shape { .. });
     vec![
-        reject(false, &[&[3, 4], &[2]], shape),
-        reject(false, &[&[], &[]], shape),
-        reject(true, &[&[2, 4], &[2], &[9, 5]], shape),
-        reject(true, &[&[2, 4], &[2]], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(false, &[&[3, 4], &[2]], is_shape),
+        reject(false, &[&[], &[]], is_shape),
+        reject(true, &[&[2, 4], &[2], &[9, 5]], is_shape),
+        reject(true, &[&[2, 4], &[2]], is_arity),
     ]
 }

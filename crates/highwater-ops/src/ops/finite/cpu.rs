@@ -29,7 +29,7 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
         args.pool.for_each(len.div_ceil(CHUNK), |task| {
             let start = task * CHUNK;
             let chunk = CHUNK.min(len - start);
-            for_each_piece(storage, layout, start, chunk, |_, piece| {
+            for_each_piece(storage, layout, start, chunk, &mut |_, piece| {
                 if !all_finite(piece) {
                     finite.store(false, Ordering::Relaxed);
                 }

@@ -5,11 +5,11 @@ mod reference;
 
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::rows::rows_of_floats;
+use crate::table::{f32_strided, is_arity, is_dtype};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
+use highwater_graph::{Cost, DType, Effect, Op, OpError, Spec};
 use smallvec::SmallVec;
 use std::hash::Hasher;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
@@ -116,10 +116,7 @@ const ENTRY: Entry = Entry {
 const OP: Finite = Finite::or_stop("value");
 
 fn samples() -> Vec<Sample> {
-    let strided = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([37, 65], &[1, 40], 3),
-    };
+    let strided = f32_strided([37, 65], &[1, 40], 3);
     vec![
         Sample::new(OP, &[&[]]),
         Sample::new(OP, &[&[3, 0]]),
@@ -130,21 +127,15 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |inputs, error| Reject {
-        op: Arc::new(OP),
-        inputs,
-        error,
-    };
+    let reject = |inputs, error| Reject::new(OP, inputs, error);
     vec![
-        reject(Vec::new(), |error| matches!(error, OpError::Arity { .. })),
-        reject(vec![Spec::contiguous(DType::I64, [3])], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(Vec::new(), is_arity),
+        reject(vec![Spec::contiguous(DType::I64, [3])], is_dtype),
         reject(
             [DType::F32, DType::BF16]
                 .map(|dtype| Spec::contiguous(dtype, [3]))
                 .to_vec(),
-            |error| matches!(error, OpError::DType { .. }),
+            is_dtype,
         ),
     ]
 }

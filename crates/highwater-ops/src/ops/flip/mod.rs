@@ -5,11 +5,12 @@ mod reference;
 
 use crate::kernels::checks::of_elements;
 use crate::kernels::rows::rows_of_each_dtype;
+use crate::ops::gradients;
+use crate::table::{f32_strided, is_arity, is_attribute, is_dtype};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
@@ -63,7 +64,7 @@ impl Op for Flip {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        crate::ops::gradients::from_grad(backward, self.clone())
+        gradients::from_grad(backward, self.clone())
     }
 }
 
@@ -74,10 +75,6 @@ fn samples() -> Vec<Sample> {
     let whole = |dtype| {
         let fill = Fill::Indices(if dtype == DType::Bool { 2 } else { 100 });
         of(&[0], &[5, 3]).input(0, Spec::contiguous(dtype, [5, 3]), fill)
-    };
-    let strided = |shape: &[usize], strides: &[usize], offset| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(shape, strides, offset),
     };
     let mut samples = vec![
         of(&[0], &[7, 65]),
@@ -90,8 +87,8 @@ fn samples() -> Vec<Sample> {
         of(&[0], &[0, 5]),
         of(&[1], &[3, 0]),
         of(&[], &[]),
-        of(&[0], &[37, 65]).input(0, strided(&[37, 65], &[1, 40], 2), Fill::Normal(1.0)),
-        of(&[1], &[37, 65]).input(0, strided(&[37, 65], &[0, 1], 3), Fill::Normal(1.0)),
+        of(&[0], &[37, 65]).input(0, f32_strided(&[37, 65], &[1, 40], 2), Fill::Normal(1.0)),
+        of(&[1], &[37, 65]).input(0, f32_strided(&[37, 65], &[0, 1], 3), Fill::Normal(1.0)),
     ];
     let dtypes = [DType::I64, DType::I16, DType::U32, DType::U8, DType::Bool];
     samples.extend(dtypes.map(whole));
@@ -99,19 +96,13 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |dims: &[usize], inputs, error| Reject {
-        op: Arc::new(Flip { dims: dims.into() }),
-        inputs,
-        error,
-    };
+    let reject =
+        |dims: &[usize], inputs, error| Reject::new(Flip { dims: dims.into() }, inputs, error);
     let of = |dtype| vec![Spec::contiguous(dtype, [64, 3])];
-    let is_dims: fn(&OpError) -> bool = |error| matches!(error, OpError::Attribute { .. });
     vec![
-        reject(&[2], of(DType::F32), is_dims),
-        reject(&[1, 1], of(DType::F32), is_dims),
-        reject(&[0], of(DType::I8Block { block: 64 }), |error| {
-            matches!(error, OpError::DType { .. })
-        }),
-        reject(&[0], vec![], |error| matches!(error, OpError::Arity { .. })),
+        reject(&[2], of(DType::F32), is_attribute),
+        reject(&[1, 1], of(DType::F32), is_attribute),
+        reject(&[0], of(DType::I8Block { block: 64 }), is_dtype),
+        reject(&[0], vec![], is_arity),
     ]
 }

@@ -1,6 +1,7 @@
 //! A tensor of one number.
 
 use crate::kernels::float::numbers_to;
+use crate::table::{f32s, is_arity};
 use crate::{Args, Array, DTypes, Element, Entry, KernelError, Reject, Row, Sample, op_as};
 use half::{bf16, f16};
 use highwater_graph::{Cost, DType, Op, OpError, Shape, Spec};
@@ -132,9 +133,5 @@ fn rejects() -> Vec<Reject> {
         dtype: DType::F32,
         shape: Shape::scalar(),
     };
-    vec![Reject {
-        op: Arc::new(full),
-        inputs: vec![Spec::contiguous(DType::F32, [1])],
-        error: |error| matches!(error, OpError::Arity { .. }),
-    }]
+    vec![Reject::new(full, vec![f32s([1])], is_arity)]
 }

@@ -11,7 +11,7 @@ mod tests;
 pub(crate) use cpu::FusedKernel;
 
 use crate::Piece;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use highwater_graph::{Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeSet;
@@ -127,11 +127,6 @@ impl Op for Fused {
                 .cost(&reads, std::slice::from_ref(&step.output), threads);
             cost.vector_flops
         });
-        Cost {
-            vector_flops: flops.sum(),
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, flops.sum())
     }
 }

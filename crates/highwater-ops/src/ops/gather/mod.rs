@@ -7,6 +7,7 @@ mod samples;
 use crate::kernels::checks::{check_indices, of_elements, one_float_dtype};
 use crate::kernels::lines::check_dim;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
 use crate::{DTypes, Entry, Row, op_as};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Shape, Spec};
@@ -128,24 +129,14 @@ impl Op for Gather {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-            return Ok(());
+        let (dim, index) = (self.dim, backward.input(1));
+        let extent = backward.input(0).shape().get(dim).copied().unwrap_or(1);
+        let op = |accumulate| ScatterAdd {
+            dim,
+            extent,
+            accumulate,
         };
-        let extent = backward.input(0).shape().get(self.dim).copied();
-        let (index, existing) = (backward.input(1), backward.existing(0));
-        let op = ScatterAdd {
-            dim: self.dim,
-            extent: extent.unwrap_or(1),
-            accumulate: existing.is_some(),
-        };
-        if let Some(existing) = existing {
-            let grad = backward.emit_one(op, &[grad, index, existing])?;
-            backward.set_accumulated(0, grad);
-        } else {
-            let grad = backward.emit_one(op, &[grad, index])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        gradients::added_from(backward, op, &[index])
     }
 }
 

@@ -6,8 +6,9 @@ mod samples;
 
 use crate::Entry;
 use crate::kernels::checks::{check_shape, one_float_dtype};
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
 use highwater_graph::{Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -156,12 +157,7 @@ const BACKWARD: Entry = Entry {
 
 /// One pass, with eight operations for each pixel of the larger image.
 fn cost(inputs: &[Spec], outputs: &[Spec], pixels: usize) -> Cost {
-    Cost {
-        vector_flops: 8.0 * pixels as f64,
-        read_bytes: inputs.iter().map(held_bytes).sum(),
-        written_bytes: outputs.iter().map(Spec::bytes).sum(),
-        ..Cost::default()
-    }
+    one_pass(inputs, outputs, 8.0 * pixels as f64)
 }
 
 /// Height and width.
@@ -191,15 +187,11 @@ impl Op for Interpolate {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let op = InterpolateBackward {
-                forward: *self,
-                sides: sides(backward.input(0).shape()),
-            };
-            let grad = backward.emit_one(op, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let op = InterpolateBackward {
+            forward: *self,
+            sides: sides(backward.input(0).shape()),
+        };
+        gradients::from(backward, op, &[])
     }
 }
 
@@ -232,10 +224,6 @@ impl Op for InterpolateBackward {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let grad = backward.emit_one(self.forward, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        gradients::from(backward, self.forward, &[])
     }
 }

@@ -47,7 +47,7 @@ fn layer_norm<T: Float>(op: &LayerNorm, args: &mut Args<'_>) -> Result<(), Kerne
     let mean = Disjoint::new(mean.slice_mut::<f32>()?);
     let rstd = Disjoint::new(rstd.slice_mut::<f32>()?);
     let staging = bytemuck::cast_slice_mut(args.scratch);
-    map_rows::<T>(args.pool, &args.inputs[0], y, staging, |_, row, data| {
+    map_rows::<T>(args.pool, &args.inputs[0], y, staging, &|_, row, data| {
         let (high, low) = split_mean(data);
         let variance = squares(data, high, low) / data.len() as f32;
         let scale = (1.0 / (f64::from(variance) + op.eps).sqrt()) as f32;

@@ -2,19 +2,22 @@
 
 pub(crate) mod backward_cpu;
 pub(crate) mod cpu;
+mod gradient;
 mod reference;
-mod samples;
+pub(crate) mod samples;
 pub(crate) mod second;
 
 use crate::Entry;
 use crate::kernels::checks::{check_shape, one_float_dtype};
 use crate::kernels::float::sums_in;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::rows::{Precise, rows_of_floats};
+pub(crate) use gradient::{check_eps, emit_first, infer_first};
 use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[LAYER_NORM, LAYER_NORM_BACKWARD];
@@ -72,14 +75,7 @@ impl Op for LayerNorm {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        if !(self.eps > 0.0 && self.eps.is_finite()) {
-            return Err(OpError::Attribute {
-                op: NAME,
-                attribute: "eps",
-                expected: "above 0 and finite".to_owned(),
-                got: self.eps.to_string(),
-            });
-        }
+        check_eps(NAME, self.eps)?;
         let bias = self.affine && inputs.len() == 3;
         let arity = 1 + usize::from(self.affine) + usize::from(bias);
         OpError::check_arity(NAME, inputs, arity)?;
@@ -99,12 +95,7 @@ impl Op for LayerNorm {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: 8.0 * outputs[0].layout.numel() as f64,
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, 8.0 * outputs[0].layout.numel() as f64)
     }
 
     fn autocast(&self) -> Autocast {
@@ -112,34 +103,11 @@ impl Op for LayerNorm {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        self.of_output(backward)?;
+        let statistics = [1, 2].map(|i| backward.output(i));
+        let op = |affine, wanted| LayerNormBackward { affine, wanted };
+        emit_first(backward, [0, 1, 2], statistics, op)?;
         let grid = second::Grid::of_rows(backward.input(0).shape());
         second::of_statistics(backward, &grid, Some(1), 2)
-    }
-}
-
-impl LayerNorm {
-    /// Sets the gradients that the first output's brings.
-    fn of_output(self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0) else {
-            return Ok(());
-        };
-        let needs = |i| backward.inputs() > i && backward.needs(i);
-        let (affine, wanted) = (self.affine, [needs(0), needs(1), needs(2)]);
-        if wanted == [false; 3] {
-            return Ok(());
-        }
-        let (x, mean, rstd) = (backward.input(0), backward.output(1), backward.output(2));
-        let mut inputs = vec![grad, x, mean, rstd];
-        if self.affine {
-            inputs.push(backward.input(1));
-        }
-        let grads = backward.emit(LayerNormBackward { affine, wanted }, &inputs)?;
-        let positions = (0..3).filter(|&i| wanted[i]);
-        for (i, grad) in positions.zip(grads) {
-            backward.set(i, grad);
-        }
-        Ok(())
     }
 }
 
@@ -154,36 +122,12 @@ impl Op for LayerNormBackward {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(BACKWARD, inputs, 4 + usize::from(self.affine))?;
-        let mut all: SmallVec<[&Spec; 5]> = inputs.iter().collect();
-        let statistics: SmallVec<[&Spec; 2]> = all.drain(2..4).collect();
-        let dtype = one_float_dtype(BACKWARD, &all)?;
-        for input in statistics {
-            OpError::check_dtype(BACKWARD, input, sums_in(dtype))?;
-        }
-        let (lead, width) = split(BACKWARD, &inputs[1])?;
-        let shape = inputs[1].shape();
-        check_shape(BACKWARD, &inputs[0], shape)?;
-        check_shape(BACKWARD, &inputs[2], &lead)?;
-        check_shape(BACKWARD, &inputs[3], &lead)?;
-        for weight in &inputs[4..] {
-            check_shape(BACKWARD, weight, &[width])?;
-        }
-        let of_width = Shape::from([width]);
-        let outputs = [shape, &of_width, &of_width].into_iter().zip(self.wanted);
-        Ok(outputs
-            .filter(|&(_, wanted)| wanted)
-            .map(|(shape, _)| Spec::contiguous(dtype, shape.clone()))
-            .collect())
+        let of = (2, self.affine, self.wanted);
+        infer_first(BACKWARD, inputs, of, |x| split(BACKWARD, x))
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: 14.0 * inputs[1].layout.numel() as f64,
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, 14.0 * inputs[1].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -193,10 +137,10 @@ impl Op for LayerNormBackward {
             mean: true,
             affine: self.affine,
             wanted: self.wanted,
-            linear: Self {
+            linear: Arc::new(Self {
                 affine: false,
                 wanted: [true, false, false],
-            },
+            }),
         };
         second.emit(backward)
     }

@@ -1,8 +1,9 @@
 //! What the laws try.
 
 use super::{LayerNorm, LayerNormBackward};
+use crate::table::{f32_strided, f32_view, f32s, is_arity, is_dtype, is_shape};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Spec};
+use highwater_graph::{DType, Layout, OpError, Spec};
 use std::sync::Arc;
 
 const FORWARD: LayerNorm = LayerNorm {
@@ -15,19 +16,8 @@ const BACKWARD: LayerNormBackward = LayerNormBackward {
     wanted: [true; 3],
 };
 
-fn f32s(shape: &[usize]) -> Spec {
-    Spec::contiguous(DType::F32, shape)
-}
-
-fn view(layout: Layout) -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout,
-    }
-}
-
 /// Layouts of `x`: rows of many lengths, more than a block of them, views.
-fn layouts() -> Vec<Layout> {
+pub(crate) fn layouts() -> Vec<Layout> {
     vec![
         Layout::contiguous([5, 37]),
         Layout::contiguous([2, 9, 48]),
@@ -60,7 +50,7 @@ pub(super) fn samples() -> Vec<Sample> {
     let mut samples: Vec<Sample> = layouts()
         .into_iter()
         .flat_map(|layout| {
-            let x = view(layout);
+            let x = f32_view(layout);
             [forward(FORWARD, x.clone(), 2), forward(plain, x, 0)]
         })
         .collect();
@@ -68,7 +58,7 @@ pub(super) fn samples() -> Vec<Sample> {
     let mut far = forward(FORWARD, f32s(&[4, 64]), 2);
     far.inputs[0].1 = Fill::Uniform(100.0, 103.0);
     samples.push(far.tolerance(1e-5));
-    let strided = view(Layout::strided([37], &[2], 1));
+    let strided = f32_strided([37], &[2], 1);
     samples.push(forward(FORWARD, f32s(&[5, 37]), 2).input(1, strided, Fill::Normal(1.0)));
     samples
 }
@@ -107,22 +97,14 @@ pub(super) fn backward_samples() -> Vec<Sample> {
     let dense = |layout: &Layout| f32s(layout.shape());
     let mut samples: Vec<Sample> = layouts()
         .into_iter()
-        .map(|layout| backward(BACKWARD, dense(&layout), &view(layout)))
+        .map(|layout| backward(BACKWARD, dense(&layout), &f32_view(layout)))
         .collect();
     for op in [plain, parameters, bias] {
         samples.push(backward(op, f32s(&[5, 37]), &f32s(&[5, 37])));
-        let g = view(Layout::strided([130, 33], &[1, 130], 0));
+        let g = f32_strided([130, 33], &[1, 130], 0);
         samples.push(backward(op, g, &f32s(&[130, 33])));
     }
     samples
-}
-
-fn reject(op: impl Op, inputs: Vec<Spec>, error: fn(&OpError) -> bool) -> Reject {
-    Reject {
-        op: Arc::new(op),
-        inputs,
-        error,
-    }
 }
 
 pub(super) fn rejects() -> Vec<Reject> {
@@ -132,22 +114,16 @@ pub(super) fn rejects() -> Vec<Reject> {
     };
     let i64s = Spec::contiguous(DType::I64, [3, 4]);
     vec![
-        reject(FORWARD, vec![f32s(&[3, 4])], |e| {
-            matches!(e, OpError::Arity { .. })
-        }),
-        reject(FORWARD, vec![f32s(&[3, 4]), f32s(&[3]), f32s(&[4])], |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
-        reject(FORWARD, vec![f32s(&[]); 3], |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
-        reject(FORWARD, vec![f32s(&[3, 0]), f32s(&[0])], |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
-        reject(FORWARD, vec![i64s, f32s(&[4])], |e| {
-            matches!(e, OpError::DType { .. })
-        }),
-        reject(eps, vec![f32s(&[3, 4]), f32s(&[4])], |e| {
+        Reject::new(FORWARD, vec![f32s(&[3, 4])], is_arity),
+        Reject::new(
+            FORWARD,
+            vec![f32s(&[3, 4]), f32s(&[3]), f32s(&[4])],
+            is_shape,
+        ),
+        Reject::new(FORWARD, vec![f32s(&[]); 3], is_shape),
+        Reject::new(FORWARD, vec![f32s(&[3, 0]), f32s(&[0])], is_shape),
+        Reject::new(FORWARD, vec![i64s, f32s(&[4])], is_dtype),
+        Reject::new(eps, vec![f32s(&[3, 4]), f32s(&[4])], |e| {
             matches!(
                 e,
                 OpError::Attribute {
@@ -174,17 +150,9 @@ pub(super) fn backward_rejects() -> Vec<Reject> {
         inputs
     };
     vec![
-        reject(BACKWARD, good[..4].to_vec(), |e| {
-            matches!(e, OpError::Arity { .. })
-        }),
-        reject(BACKWARD, with(0, &row), |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
-        reject(BACKWARD, with(3, &weight), |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
-        reject(BACKWARD, with(4, &row), |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
+        Reject::new(BACKWARD, good[..4].to_vec(), is_arity),
+        Reject::new(BACKWARD, with(0, &row), is_shape),
+        Reject::new(BACKWARD, with(3, &weight), is_shape),
+        Reject::new(BACKWARD, with(4, &row), is_shape),
     ]
 }

@@ -16,6 +16,7 @@ use crate::ops::gradients::{add_result as add, reduce_to, times};
 use crate::{Add, Cast, Copy, Div, DivScalar, Mean, Neg, Square, Sub, Sum};
 use highwater_graph::{Backward, Op, OpError, Operand, Shape};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// How a norm's input is seen while its gradients are made, so that statistics and the weight broadcast.
 #[derive(Debug, Clone)]
@@ -67,7 +68,7 @@ impl Grid {
 }
 
 /// A norm's backward, as its gradients want to know it.
-pub(crate) struct Second<O> {
+pub(crate) struct Second {
     pub(crate) grid: Grid,
     /// Whether statistics are of the input itself, and not given.
     pub(crate) own: bool,
@@ -78,7 +79,7 @@ pub(crate) struct Second<O> {
     /// Which of the gradients in input, weight and bias were outputs.
     pub(crate) wanted: [bool; 3],
     /// The operation that computes `L`.
-    pub(crate) linear: O,
+    pub(crate) linear: Arc<dyn Op>,
 }
 
 /// Inputs of the backward operation in the dtype of the statistics, and what is made of them.
@@ -115,7 +116,7 @@ impl Parts {
     }
 }
 
-impl<O: Op + Clone> Second<O> {
+impl Second {
     const X: usize = 1;
     const MEAN: usize = 2;
 
@@ -282,7 +283,7 @@ impl<O: Op + Clone> Second<O> {
         let v = seen_as(backward, v.clone(), parts.inputs[Self::X].shape())?;
         let mut inputs = vec![v];
         inputs.extend_from_slice(&parts.inputs[Self::X..=self.rstd()]);
-        let of_v = backward.emit_one(self.linear.clone(), &inputs)?;
+        let of_v = backward.emit_shared(Arc::clone(&self.linear), &inputs)?;
         seen_as(backward, of_v, &self.grid.full)
     }
 

@@ -128,7 +128,7 @@ pub(super) fn bias_backward<T: Float>(
             block.fill(0.0);
             for row in first..count.min(first + SUM_ROWS) {
                 let start = row * width + i * band;
-                for_each_piece(grad, layout, start, len, |at, x| {
+                for_each_piece(grad, layout, start, len, &mut |at, x| {
                     add_to(&mut block[at..], x);
                 });
             }

@@ -8,12 +8,12 @@ pub(crate) use cpu::{each_matrix, staging_bytes};
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::matmul::{dense, product_like, transposed};
+use crate::table::{f32_strided, f32_view, f32s, is_shape};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY, BIAS_BACKWARD];
@@ -174,19 +174,12 @@ fn at_least_a_matrix(operand: &Operand) -> Operand {
     }
 }
 
-fn f32_spec(layout: Layout) -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout,
-    }
-}
-
 fn samples() -> Vec<Sample> {
     let plain = |bias, shapes: &[&[usize]]| Sample::new(Linear { bias }, shapes).tolerance(1e-4);
     let normal = Fill::Normal(1.0);
-    let columns = f32_spec(dense(&[65, 37].into(), true));
-    let scattered = f32_spec(Layout::strided([2, 9, 7], &[63, 1, 9], 0));
-    let repeated = f32_spec(Layout::strided([5], &[0], 2));
+    let columns = f32_view(dense(&[65, 37].into(), true));
+    let scattered = f32_strided([2, 9, 7], &[63, 1, 9], 0);
+    let repeated = f32_strided([5], &[0], 2);
     vec![
         plain(false, &[&[5, 7], &[3, 7]]),
         plain(true, &[&[5, 7], &[3, 7], &[3]]),
@@ -204,13 +197,12 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |bias, shapes: &[&[usize]], error| Reject {
-        op: Arc::new(Linear { bias }),
-        inputs: shapes
-            .iter()
-            .map(|&s| Spec::contiguous(DType::F32, s))
-            .collect(),
-        error,
+    let reject = |bias, shapes: &[&[usize]], error| {
+        Reject::new(
+            Linear { bias },
+            shapes.iter().map(|&s| f32s(s)).collect(),
+            error,
+        )
     };
     let shape = |error: &OpError| matches!(error, OpError::Shape { op: "linear", .. });
     let arity = |error: &OpError| matches!(error, OpError::Arity { op: "linear", .. });
@@ -226,8 +218,8 @@ fn rejects() -> Vec<Reject> {
 
 fn bias_samples() -> Vec<Sample> {
     let sample = |shape: &[usize]| Sample::new(BiasBackward, &[shape]).tolerance(1e-4);
-    let columns = f32_spec(dense(&[130, 300].into(), true));
-    let scattered = f32_spec(Layout::strided([2, 9, 7], &[63, 1, 9], 0));
+    let columns = f32_view(dense(&[130, 300].into(), true));
+    let scattered = f32_strided([2, 9, 7], &[63, 1, 9], 0);
     vec![
         sample(&[3]),
         sample(&[37, 5]),
@@ -240,9 +232,5 @@ fn bias_samples() -> Vec<Sample> {
 }
 
 fn bias_rejects() -> Vec<Reject> {
-    vec![Reject {
-        op: Arc::new(BiasBackward),
-        inputs: vec![Spec::contiguous(DType::F32, [])],
-        error: |error| matches!(error, OpError::Shape { .. }),
-    }]
+    vec![Reject::new(BiasBackward, vec![f32s([])], is_shape)]
 }

@@ -10,13 +10,13 @@ use crate::kernels::float::sums_in;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::cross_entropy::check_labels;
 use crate::ops::matmul::{dense, is_column_major};
+use crate::table::{f32_strided, f32s, is_attribute, is_shape};
 use crate::{Entry, Fill, Reject, Sample, Scale};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
@@ -220,10 +220,7 @@ fn samples() -> Vec<Sample> {
             Fill::Labels(classes),
         )
     };
-    let strided = |shape: &[usize], strides: &[usize]| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(shape, strides, 0),
-    };
+    let strided = |shape: &[usize], strides: &[usize]| f32_strided(shape, strides, 0);
     let normal = Fill::Normal(1.0);
     vec![
         sample(16, [true, true], &[5, 7], 11),
@@ -243,27 +240,22 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |chunk_rows, x: &[usize], w: &[usize], labels: &[usize], error| Reject {
-        op: Arc::new(LinearCrossEntropy {
-            chunk_rows,
-            grad_x: true,
-            grad_w: true,
-            ignore_index: -100,
-        }),
-        inputs: vec![
-            Spec::contiguous(DType::F32, x),
-            Spec::contiguous(DType::F32, w),
-            Spec::contiguous(DType::I64, labels),
-        ],
-        error,
+    let reject = |chunk_rows, x: &[usize], w: &[usize], labels: &[usize], error| {
+        Reject::new(
+            LinearCrossEntropy {
+                chunk_rows,
+                grad_x: true,
+                grad_w: true,
+                ignore_index: -100,
+            },
+            vec![f32s(x), f32s(w), Spec::contiguous(DType::I64, labels)],
+            error,
+        )
     };
-    let shape = |error: &OpError| matches!(error, OpError::Shape { .. });
     vec![
-        reject(16, &[5, 7], &[9, 6], &[5], shape),
-        reject(16, &[5, 7], &[7], &[5], shape),
-        reject(16, &[5, 7], &[9, 7], &[4], shape),
-        reject(4, &[5, 7], &[9, 7], &[5], |error| {
-            matches!(error, OpError::Attribute { .. })
-        }),
+        reject(16, &[5, 7], &[9, 6], &[5], is_shape),
+        reject(16, &[5, 7], &[7], &[5], is_shape),
+        reject(16, &[5, 7], &[9, 7], &[4], is_shape),
+        reject(4, &[5, 7], &[9, 7], &[5], is_attribute),
     ]
 }

@@ -47,7 +47,7 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
         beta2: op.beta2 as f32,
         one_minus_beta2: (1.0 - op.beta2) as f32,
     };
-    formats::update_any::<T, 1>(Lion::NAME, args, &op.formats, [true], |p, [m], g| {
+    formats::update_any::<T, 1>(Lion::NAME, args, &op.formats, [true], &|p, [m], g| {
         update(&c, p, m, g)
     })
 }

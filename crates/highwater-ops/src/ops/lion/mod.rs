@@ -4,13 +4,10 @@ mod cpu;
 mod reference;
 
 use crate::kernels::cells::{self, check_gradient};
-use crate::kernels::formats;
+use crate::kernels::formats::{self, Update, update_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::table::{count, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
-use highwater_graph::{Cost, Effect, Op, OpError, Spec};
-use smallvec::SmallVec;
-use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -45,32 +42,24 @@ impl Lion {
     pub const NAME: &'static str = "lion";
 }
 
-impl Op for Lion {
-    fn name(&self) -> &'static str {
-        Self::NAME
+impl Update for Lion {
+    const NAME: &'static str = Self::NAME;
+    const FLOPS: f64 = 10.0;
+
+    fn moments(&self) -> &'static [&'static str] {
+        &MOMENTS
     }
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_u8(self.formats.tag());
+    fn formats(&self) -> Formats {
+        self.formats
     }
 
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        self.formats.check(Self::NAME, inputs, MOMENTS.len())?;
-        Ok(SmallVec::new())
-    }
-
-    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cells::update_cost(inputs, 10.0)
-    }
-
-    fn effect(&self) -> Effect {
-        Effect::WritesCell
-    }
-
-    fn writes(&self) -> SmallVec<[usize; 4]> {
-        (0..self.formats.written(MOMENTS.len())).collect()
+    fn in_formats(self, formats: Formats) -> Self {
+        Self { formats, ..self }
     }
 }
+
+update_op!(Lion);
 
 const MOMENTS: [&str; 1] = ["exp_avg"];
 
@@ -97,21 +86,20 @@ const TYPICAL: Lion = Lion {
     formats: Formats::PLAIN,
 };
 
-fn in_formats(formats: Formats) -> Arc<dyn Op> {
-    Arc::new(Lion { formats, ..TYPICAL })
-}
-
 fn samples() -> Vec<Sample> {
     // A moment of one sign, larger than what the gradient adds to it: no direction is near 0.
-    let op: Arc<dyn Op> = Arc::new(TYPICAL);
-    let mut samples = formats::plain_samples(&op, &[Fill::Uniform(0.2, 1.0)], 2e-6);
-    samples.extend(formats::plain_samples(&op, &[Fill::Constant(0.0)], 2e-6));
-    samples.extend(formats::samples(&MOMENTS, in_formats));
+    let mut samples = formats::plain_samples(TYPICAL, &[Fill::Uniform(0.2, 1.0)], 2e-6);
+    samples.extend(formats::plain_samples(
+        TYPICAL,
+        &[Fill::Constant(0.0)],
+        2e-6,
+    ));
+    samples.extend(formats::samples(TYPICAL));
     samples
 }
 
 fn rejects() -> Vec<Reject> {
     let mut rejects = cells::update_rejects(|| Arc::new(TYPICAL), 3);
-    rejects.extend(formats::rejects(&MOMENTS, in_formats));
+    rejects.extend(formats::rejects(TYPICAL));
     rejects
 }

@@ -8,52 +8,37 @@
 //! 60% of the pace of a copy, columns at 12% (with AVX2, BENCHMARKS.md).
 
 use super::{LogSoftmax, LogSoftmaxBackward};
-use crate::device::in_place;
 use crate::kernels::blocks::BLOCK;
-use crate::kernels::float::Float;
-use crate::kernels::lines::{Lines, map_along, map_pairs_along};
+use crate::kernels::lines::{OfLine, OfPair};
 use crate::kernels::math;
 use crate::kernels::simd::{multiversion, sum_lanes};
 use crate::ops::softmax::cpu::{LANES, max};
-use crate::{Args, Kernel, KernelError, Pairs, op_as};
-use highwater_graph::{Op, Spec};
-use std::marker::PhantomData;
 
-/// May overwrite its input.
-pub(super) struct LogSoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for LogSoftmaxKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &LogSoftmax| op.dim);
-        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
+impl OfLine for LogSoftmax {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
+    fn row(&self, x: &mut [f32]) {
+        log_softmax(x);
     }
 
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let dim = op_as::<LogSoftmax>(op)?.dim;
-        map_along::<T>(args, dim, log_softmax, log_softmax_columns)
+    fn columns(&self, x: &mut [f32], width: usize) {
+        log_softmax_columns(x, width);
     }
 }
 
-/// May overwrite the gradient; along the last dimension it keeps one row per thread in scratch memory.
-pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for BackwardKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &LogSoftmaxBackward| op.dim);
-        Lines::new(inputs[0].shape(), dim).pair_bytes::<T>(threads)
+impl OfPair for LogSoftmaxBackward {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(&inputs[..1], outputs)
+    fn row(&self, g: &mut [f32], y: &[f32]) {
+        backward(g, y);
     }
 
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let dim = op_as::<LogSoftmaxBackward>(op)?.dim;
-        map_pairs_along::<T>(args, dim, backward, backward_columns)
+    fn columns(&self, g: &mut [f32], y: &[f32], width: usize) {
+        backward_columns(g, y, width);
     }
 }
 

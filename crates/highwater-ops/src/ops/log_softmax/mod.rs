@@ -3,15 +3,11 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::lines::{line_rejects, line_samples, lines_of};
-use crate::kernels::pointwise::cost;
+use crate::kernels::lines::{LineKernel, PairKernel, line_ops, line_rejects, line_samples};
 use crate::kernels::rows::{Precise, rows_of_floats};
-use crate::ops::gradients::line_sum;
+use crate::ops::gradients::{self, line_sum};
 use crate::{Entry, Exp, Fill, Mul, Neg, Sub};
-use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
-use smallvec::SmallVec;
-use std::hash::Hasher;
-use std::marker::PhantomData;
+use highwater_graph::{Backward, DType, OpError};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD];
@@ -35,74 +31,41 @@ pub struct LogSoftmaxBackward {
     pub dim: usize,
 }
 
-impl Op for LogSoftmax {
-    fn name(&self) -> &'static str {
-        "log_softmax"
-    }
-
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_usize(self.dim);
-    }
-
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(self.name(), inputs, 1)?;
-        lines_of(self.name(), inputs, self.dim)
-    }
-
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, 14.0)
-    }
-
-    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        crate::ops::gradients::from_output(backward, LogSoftmaxBackward { dim: self.dim })
-    }
+line_ops! {
+    LogSoftmax: "log_softmax", 1, 14.0, gradient;
+    LogSoftmaxBackward: "log_softmax_backward", 2, 14.0, second;
 }
 
-impl Op for LogSoftmaxBackward {
-    fn name(&self) -> &'static str {
-        "log_softmax_backward"
-    }
+fn gradient(op: &LogSoftmax, backward: &mut Backward<'_>) -> Result<(), OpError> {
+    gradients::from_output(backward, LogSoftmaxBackward { dim: op.dim })
+}
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_usize(self.dim);
+/// Of the gradient `u`: for `g` it is `u - sum u exp(y)`, for `y` it is `-u exp(y) sum g`.
+fn second(op: &LogSoftmaxBackward, backward: &mut Backward<'_>) -> Result<(), OpError> {
+    let Some(u) = backward.grad(0) else {
+        return Ok(());
+    };
+    let (g, y) = (backward.input(0), backward.input(1));
+    let p = backward.emit_one(Exp, &[y])?;
+    let weighed = backward.emit_one(Mul, &[u.clone(), p])?;
+    if backward.needs(0) {
+        let sum = line_sum(backward, weighed.clone(), op.dim)?;
+        let grad = backward.emit_one(Sub, &[u, sum])?;
+        backward.set(0, grad);
     }
-
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(self.name(), inputs, 2)?;
-        lines_of(self.name(), inputs, self.dim)
+    if backward.needs(1) {
+        let sum = line_sum(backward, g, op.dim)?;
+        let grad = backward.emit_one(Mul, &[weighed, sum])?;
+        let grad = backward.emit_one(Neg, &[grad])?;
+        backward.set(1, grad);
     }
-
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, 14.0)
-    }
-
-    /// Of the gradient `u`: for `g` it is `u - sum u exp(y)`, for `y` it is `-u exp(y) sum g`.
-    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(u) = backward.grad(0) else {
-            return Ok(());
-        };
-        let (g, y) = (backward.input(0), backward.input(1));
-        let p = backward.emit_one(Exp, &[y])?;
-        let weighed = backward.emit_one(Mul, &[u.clone(), p])?;
-        if backward.needs(0) {
-            let sum = line_sum(backward, weighed.clone(), self.dim)?;
-            let grad = backward.emit_one(Sub, &[u, sum])?;
-            backward.set(0, grad);
-        }
-        if backward.needs(1) {
-            let sum = line_sum(backward, g, self.dim)?;
-            let grad = backward.emit_one(Mul, &[weighed, sum])?;
-            let grad = backward.emit_one(Neg, &[grad])?;
-            backward.set(1, grad);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 const LOG_SOFTMAX: Entry = Entry {
     name: "log_softmax",
     rows: rows_of_floats! {
-        T: [T] -> [T]; cpu::LogSoftmaxKernel::<T>(PhantomData); Precise::new(reference::reference)
+        T: [T] -> [T]; LineKernel::<LogSoftmax, T>::NEW; Precise::new(reference::reference)
     },
     reference: reference::reference,
     samples: || {
@@ -121,7 +84,7 @@ const LOG_SOFTMAX: Entry = Entry {
 const LOG_SOFTMAX_BACKWARD: Entry = Entry {
     name: "log_softmax_backward",
     rows: rows_of_floats! {
-        T: [T] -> [T]; cpu::BackwardKernel::<T>(PhantomData); Precise::new(reference::backward)
+        T: [T] -> [T]; PairKernel::<LogSoftmaxBackward, T>::NEW; Precise::new(reference::backward)
     },
     reference: reference::backward,
     samples: || {

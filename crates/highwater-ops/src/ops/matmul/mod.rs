@@ -7,6 +7,7 @@ pub(crate) use cpu::Stack;
 
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::table::{f32_view, f32s, is_shape};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -287,20 +288,13 @@ fn batches_as_depth(left: &Operand, right: &Operand) -> Option<[Operand; 2]> {
     ])
 }
 
-fn f32_spec(layout: Layout) -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout,
-    }
-}
-
 fn samples() -> Vec<Sample> {
     let plain = |shapes: &[&[usize]]| Sample::new(MatMul::default(), shapes).tolerance(1e-4);
     let stored = MatMul {
         transpose_output: true,
     };
     let normal = Fill::Normal(1.0);
-    let flipped = |rows, cols| f32_spec(dense(&[rows, cols].into(), true));
+    let flipped = |rows, cols| f32_view(dense(&[rows, cols].into(), true));
     let wide = Layout::strided([7, 13], &[20, 1], 43);
     let sparse = Layout::strided([13, 7], &[22, 3], 1);
     let heads = Layout::strided([2, 3, 9, 8], &[216, 8, 24, 1], 0);
@@ -321,24 +315,20 @@ fn samples() -> Vec<Sample> {
             .input(0, flipped(13, 17), normal)
             .input(1, flipped(17, 19), normal),
         plain(&[&[7, 13], &[13, 7]])
-            .input(0, f32_spec(wide), normal)
-            .input(1, f32_spec(sparse), normal),
+            .input(0, f32_view(wide), normal)
+            .input(1, f32_view(sparse), normal),
         plain(&[&[2, 3, 9, 8], &[2, 3, 8, 9]])
-            .input(0, f32_spec(heads), normal)
-            .input(1, f32_spec(keys), normal),
-        plain(&[&[3, 5, 7], &[3, 7, 2]]).input(0, f32_spec(repeated), normal),
+            .input(0, f32_view(heads), normal)
+            .input(1, f32_view(keys), normal),
+        plain(&[&[3, 5, 7], &[3, 7, 2]]).input(0, f32_view(repeated), normal),
         Sample::new(stored, &[&[37, 20], &[20, 65]]).tolerance(1e-4),
         Sample::new(stored, &[&[3, 4, 20], &[20, 65]]).tolerance(1e-4),
     ]
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |a: Spec, b: Spec, error| Reject {
-        op: Arc::new(MatMul::default()),
-        inputs: vec![a, b],
-        error,
-    };
-    let f32 = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
+    let reject = |a: Spec, b: Spec, error| Reject::new(MatMul::default(), vec![a, b], error);
+    let f32 = |shape: &[usize]| f32s(shape);
     let shape = |error: &OpError| matches!(error, OpError::Shape { op: "matmul", .. });
     let dtype = |error: &OpError| matches!(error, OpError::DType { op: "matmul", .. });
     vec![
@@ -383,12 +373,9 @@ fn sum_batches_rejects() -> Vec<Reject> {
         transpose_output: false,
         batch: [3].into(),
     };
-    vec![Reject {
-        op: Arc::new(op),
-        inputs: vec![
-            Spec::contiguous(DType::F32, [2, 5, 7]),
-            Spec::contiguous(DType::F32, [2, 7, 5]),
-        ],
-        error: |error| matches!(error, OpError::Shape { .. }),
-    }]
+    vec![Reject::new(
+        op,
+        vec![f32s([2, 5, 7]), f32s([2, 7, 5])],
+        is_shape,
+    )]
 }

@@ -7,12 +7,13 @@ use crate::kernels::checks::{check_indices, one_float_dtype};
 use crate::kernels::indices::Indices;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::cross_entropy::check_labels;
+use crate::ops::gradients;
+use crate::table::{f32_strided, f32s, is_dtype, is_shape};
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
+use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[FORWARD, BACKWARD];
@@ -96,17 +97,12 @@ impl Op for NllLoss {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-            return Ok(());
-        };
         let (x, labels) = (backward.input(0), backward.input(1));
         let op = NllLossBackward {
             ignore_index: self.ignore_index,
             classes: x.shape().last().copied().unwrap_or(1),
         };
-        let grad = backward.emit_one(op, &[grad, labels])?;
-        backward.set(0, grad);
-        Ok(())
+        gradients::from(backward, op, &[labels])
     }
 }
 
@@ -142,12 +138,8 @@ impl Op for NllLossBackward {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let (labels, ignore_index) = (backward.input(1), self.ignore_index);
-            let grad = backward.emit_one(NllLoss { ignore_index }, &[grad, labels])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let (labels, ignore_index) = (backward.input(1), self.ignore_index);
+        gradients::from(backward, NllLoss { ignore_index }, &[labels])
     }
 }
 
@@ -162,10 +154,7 @@ fn forward_samples() -> Vec<Sample> {
         let sample = Sample::new(OP, &[shape, &[]]).tolerance(0.0);
         sample.input(1, labels, fill)
     };
-    let column = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([6, 70], &[1, 6], 3),
-    };
+    let column = f32_strided([6, 70], &[1, 6], 3);
     vec![
         sample(&[5, 37], DType::I64, Fill::Labels(37)),
         sample(&[65, 130], DType::U32, Fill::Indices(130)),
@@ -197,18 +186,11 @@ fn backward_samples() -> Vec<Sample> {
 }
 
 fn forward_rejects() -> Vec<Reject> {
-    let reject = |x: &[usize], labels: Spec, error| Reject {
-        op: Arc::new(OP),
-        inputs: vec![Spec::contiguous(DType::F32, x), labels],
-        error,
-    };
-    let shape: fn(&OpError) -> bool = |error| matches!(error, OpError::Shape { .. });
+    let reject = |x: &[usize], labels: Spec, error| Reject::new(OP, vec![f32s(x), labels], error);
     vec![
-        reject(&[5, 3], Spec::contiguous(DType::I64, [4]), shape),
-        reject(&[], Spec::contiguous(DType::I64, []), shape),
-        reject(&[5, 3], Spec::contiguous(DType::F32, [5]), |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(&[5, 3], Spec::contiguous(DType::I64, [4]), is_shape),
+        reject(&[], Spec::contiguous(DType::I64, []), is_shape),
+        reject(&[5, 3], f32s([5]), is_dtype),
     ]
 }
 
@@ -217,12 +199,9 @@ fn backward_rejects() -> Vec<Reject> {
         ignore_index: IGNORED,
         classes: 3,
     };
-    vec![Reject {
-        op: Arc::new(op),
-        inputs: vec![
-            Spec::contiguous(DType::F32, [5]),
-            Spec::contiguous(DType::I64, [4]),
-        ],
-        error: |error| matches!(error, OpError::Shape { .. }),
-    }]
+    vec![Reject::new(
+        op,
+        vec![f32s([5]), Spec::contiguous(DType::I64, [4])],
+        is_shape,
+    )]
 }

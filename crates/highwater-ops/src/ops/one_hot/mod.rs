@@ -5,6 +5,7 @@ mod reference;
 
 use crate::kernels::checks::check_indices;
 use crate::kernels::rows::rows_of_floats;
+use crate::table::{is_arity, is_attribute, is_dtype, is_shape};
 use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -117,24 +118,13 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let reject = |classes, dtype, inputs, error| Reject {
-        op: Arc::new(OneHot { classes, dtype }),
-        inputs,
-        error,
-    };
+    let reject =
+        |classes, dtype, inputs, error| Reject::new(OneHot { classes, dtype }, inputs, error);
     let of = |dtype| vec![Spec::contiguous(dtype, [3])];
     vec![
-        reject(3, DType::I64, of(DType::F32), |error| {
-            matches!(error, OpError::DType { .. })
-        }),
-        reject(3, DType::U8, of(DType::I64), |error| {
-            matches!(error, OpError::Attribute { .. })
-        }),
-        reject(usize::MAX, DType::I64, of(DType::I64), |error| {
-            matches!(error, OpError::Shape { .. })
-        }),
-        reject(3, DType::I64, vec![], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(3, DType::I64, of(DType::F32), is_dtype),
+        reject(3, DType::U8, of(DType::I64), is_attribute),
+        reject(usize::MAX, DType::I64, of(DType::I64), is_shape),
+        reject(3, DType::I64, vec![], is_arity),
     ]
 }

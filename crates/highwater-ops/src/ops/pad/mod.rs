@@ -8,6 +8,7 @@ use crate::Entry;
 use crate::kernels::checks::{check_shape, one_float_dtype};
 use crate::kernels::pointwise::cost;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
 use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
@@ -168,20 +169,14 @@ impl Op for Pad {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-            return Ok(());
-        };
-        let grad = if let PadMode::Constant(_) = self.mode {
+        if let PadMode::Constant(_) = self.mode {
             let pads = self.pads.iter().map(|pads| pads.map(|pad| -pad)).collect();
             let mode = PadMode::Constant(0.0);
-            backward.emit_one(Self { pads, mode }, &[grad])?
-        } else {
-            let shape = backward.input(0).shape().clone();
-            let pad = self.clone();
-            backward.emit_one(PadBackward { pad, shape }, &[grad])?
-        };
-        backward.set(0, grad);
-        Ok(())
+            return gradients::from(backward, Self { pads, mode }, &[]);
+        }
+        let shape = backward.input(0).shape().clone();
+        let pad = self.clone();
+        gradients::from(backward, PadBackward { pad, shape }, &[])
     }
 }
 
@@ -208,17 +203,13 @@ impl Op for PadBackward {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let pad = match self.pad.mode {
-                PadMode::Constant(_) => Pad {
-                    mode: PadMode::Constant(0.0),
-                    ..self.pad.clone()
-                },
-                _ => self.pad.clone(),
-            };
-            let grad = backward.emit_one(pad, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let pad = match self.pad.mode {
+            PadMode::Constant(_) => Pad {
+                mode: PadMode::Constant(0.0),
+                ..self.pad.clone()
+            },
+            _ => self.pad.clone(),
+        };
+        gradients::from(backward, pad, &[])
     }
 }

@@ -1,8 +1,9 @@
 //! What the laws try.
 
 use super::{Pad, PadBackward, PadMode};
+use crate::table::{f32_view, f32s};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Layout, Op, OpError};
 use std::sync::Arc;
 
 const ZERO: PadMode = PadMode::Constant(0.0);
@@ -29,10 +30,7 @@ fn repeating() -> Vec<(Pad, Vec<usize>)> {
 }
 
 fn sample(op: impl Op, layout: Layout) -> Sample {
-    let spec = Spec {
-        dtype: DType::F32,
-        layout,
-    };
+    let spec = f32_view(layout);
     Sample {
         op: Arc::new(op),
         inputs: vec![(spec, Fill::Normal(1.0))],
@@ -80,11 +78,7 @@ pub(super) fn backward() -> Vec<Sample> {
 }
 
 fn reject(op: impl Op, shape: &[usize], error: fn(&OpError) -> bool) -> Reject {
-    Reject {
-        op: Arc::new(op),
-        inputs: vec![Spec::contiguous(DType::F32, shape)],
-        error,
-    }
+    Reject::new(op, vec![f32s(shape)], error)
 }
 
 fn is_shape(error: &OpError) -> bool {

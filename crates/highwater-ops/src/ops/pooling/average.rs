@@ -2,6 +2,7 @@
 
 use super::windows::{Windows, cost, sides};
 use crate::kernels::checks::{check_shape, one_float_dtype};
+use crate::ops::gradients;
 use highwater_graph::{Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
@@ -78,15 +79,11 @@ impl Op for AvgPool2d {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let op = AvgPool2dBackward {
-                pool: *self,
-                sides: sides(backward.input(0).shape()),
-            };
-            let grad = backward.emit_one(op, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let op = AvgPool2dBackward {
+            pool: *self,
+            sides: sides(backward.input(0).shape()),
+        };
+        gradients::from(backward, op, &[])
     }
 }
 
@@ -123,10 +120,6 @@ impl Op for AvgPool2dBackward {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let grad = backward.emit_one(self.pool, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        gradients::from(backward, self.pool, &[])
     }
 }

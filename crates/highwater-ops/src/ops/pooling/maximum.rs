@@ -2,6 +2,7 @@
 
 use super::windows::{Windows, cost, sides};
 use crate::kernels::checks::{check_shape, one_float_dtype};
+use crate::ops::gradients;
 use highwater_graph::DType::{I64, U8};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -88,16 +89,12 @@ impl Op for MaxPool2d {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let op = MaxPool2dBackward {
-                windows: self.windows,
-                sides: sides(backward.input(0).shape()),
-            };
-            let places = backward.output(1);
-            let grad = backward.emit_one(op, &[grad, places])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let op = MaxPool2dBackward {
+            windows: self.windows,
+            sides: sides(backward.input(0).shape()),
+        };
+        let places = backward.output(1);
+        gradients::from(backward, op, &[places])
     }
 }
 
@@ -145,15 +142,11 @@ impl Op for MaxPool2dBackward {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let op = MaxPool2dSelect {
-                windows: self.windows,
-            };
-            let places = backward.input(1);
-            let grad = backward.emit_one(op, &[grad, places])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let op = MaxPool2dSelect {
+            windows: self.windows,
+        };
+        let places = backward.input(1);
+        gradients::from(backward, op, &[places])
     }
 }
 
@@ -179,15 +172,11 @@ impl Op for MaxPool2dSelect {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let op = MaxPool2dBackward {
-                windows: self.windows,
-                sides: sides(backward.input(0).shape()),
-            };
-            let places = backward.input(1);
-            let grad = backward.emit_one(op, &[grad, places])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let op = MaxPool2dBackward {
+            windows: self.windows,
+            sides: sides(backward.input(0).shape()),
+        };
+        let places = backward.input(1);
+        gradients::from(backward, op, &[places])
     }
 }

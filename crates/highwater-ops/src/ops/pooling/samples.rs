@@ -3,13 +3,10 @@
 use super::average::{AvgPool2d, AvgPool2dBackward};
 use super::maximum::{MaxPool2d, MaxPool2dBackward, MaxPool2dSelect};
 use super::windows::{PoolSettings, Windows};
+use crate::table::{f32_strided, f32s, is_dtype};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Spec};
+use highwater_graph::{DType, Op, OpError, Spec};
 use std::sync::Arc;
-
-fn f32s(shape: &[usize]) -> Spec {
-    Spec::contiguous(DType::F32, shape)
-}
 
 fn fixed(
     kernel: [usize; 2],
@@ -52,10 +49,7 @@ fn sample(op: impl Op, x: Spec) -> Sample {
 
 /// Channels last.
 fn strided() -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([2, 4, 6, 5], &[120, 1, 20, 4], 0),
-    }
+    f32_strided([2, 4, 6, 5], &[120, 1, 20, 4], 0)
 }
 
 pub(super) fn maximum() -> Vec<Sample> {
@@ -149,14 +143,6 @@ pub(super) fn select() -> Vec<Sample> {
     samples.collect()
 }
 
-fn reject(op: impl Op, inputs: Vec<Spec>, error: fn(&OpError) -> bool) -> Reject {
-    Reject {
-        op: Arc::new(op),
-        inputs,
-        error,
-    }
-}
-
 fn is_shape(error: &OpError) -> bool {
     matches!(error, OpError::Shape { .. })
 }
@@ -170,15 +156,15 @@ pub(super) fn maximum_rejects() -> Vec<Reject> {
     let still = fixed([2, 2], [0, 1], [0, 0], [1, 1], false);
     let padded = fixed([2, 2], [1, 1], [2, 0], [1, 1], false);
     vec![
-        reject(op(cases()[0].0), vec![f32s(&[3, 6, 7])], is_shape),
-        reject(op(cases()[0].0), vec![f32s(&[2, 3, 1, 7])], is_shape),
-        reject(
+        Reject::new(op(cases()[0].0), vec![f32s(&[3, 6, 7])], is_shape),
+        Reject::new(op(cases()[0].0), vec![f32s(&[2, 3, 1, 7])], is_shape),
+        Reject::new(
             op(Windows::Adaptive([1, 1])),
             vec![f32s(&[2, 3, 0, 7])],
             is_shape,
         ),
-        reject(op(still), vec![f32s(&[2, 3, 6, 7])], is_attribute),
-        reject(op(padded), vec![f32s(&[2, 3, 6, 7])], is_attribute),
+        Reject::new(op(still), vec![f32s(&[2, 3, 6, 7])], is_attribute),
+        Reject::new(op(padded), vec![f32s(&[2, 3, 6, 7])], is_attribute),
     ]
 }
 
@@ -191,15 +177,13 @@ pub(super) fn maximum_backward_rejects() -> Vec<Reject> {
     let g = f32s(&[2, 3, 3, 3]);
     let places = |shape: &[usize]| Spec::contiguous(DType::U8, shape);
     vec![
-        reject(op, vec![g.clone(), places(&[2, 3, 3, 2])], is_shape),
-        reject(
+        Reject::new(op, vec![g.clone(), places(&[2, 3, 3, 2])], is_shape),
+        Reject::new(
             op,
             vec![f32s(&[2, 3, 3, 2]), places(&[2, 3, 3, 3])],
             is_shape,
         ),
-        reject(op, vec![g.clone(), g], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        Reject::new(op, vec![g.clone(), g], is_dtype),
     ]
 }
 
@@ -208,7 +192,7 @@ pub(super) fn select_rejects() -> Vec<Reject> {
         windows: cases()[0].0,
     };
     let places = Spec::contiguous(DType::U8, [2, 3, 3, 2]);
-    vec![reject(op, vec![f32s(&[2, 3, 6, 7]), places], is_shape)]
+    vec![Reject::new(op, vec![f32s(&[2, 3, 6, 7]), places], is_shape)]
 }
 
 pub(super) fn average_rejects() -> Vec<Reject> {
@@ -218,8 +202,8 @@ pub(super) fn average_rejects() -> Vec<Reject> {
     };
     let dilated = fixed([2, 2], [1, 1], [0, 0], [2, 1], false);
     vec![
-        reject(op(cases()[0].0), vec![f32s(&[2, 3, 1, 7])], is_shape),
-        reject(op(dilated), vec![f32s(&[2, 3, 6, 7])], is_attribute),
+        Reject::new(op(cases()[0].0), vec![f32s(&[2, 3, 1, 7])], is_shape),
+        Reject::new(op(dilated), vec![f32s(&[2, 3, 6, 7])], is_attribute),
     ]
 }
 
@@ -232,5 +216,5 @@ pub(super) fn average_backward_rejects() -> Vec<Reject> {
         pool,
         sides: [6, 7],
     };
-    vec![reject(op, vec![f32s(&[2, 3, 3, 4])], is_shape)]
+    vec![Reject::new(op, vec![f32s(&[2, 3, 3, 4])], is_shape)]
 }

@@ -1,6 +1,6 @@
 //! Where pools look: the window of each place.
 
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use highwater_graph::{Cost, OpError, Spec};
 use std::hash::{Hash, Hasher};
 
@@ -226,12 +226,7 @@ impl Windows {
 
 /// One pass, with so many operations.
 pub(super) fn cost(inputs: &[Spec], outputs: &[Spec], flops: usize) -> Cost {
-    Cost {
-        vector_flops: flops as f64,
-        read_bytes: inputs.iter().map(held_bytes).sum(),
-        written_bytes: outputs.iter().map(Spec::bytes).sum(),
-        ..Cost::default()
-    }
+    one_pass(inputs, outputs, flops as f64)
 }
 
 /// Height and width.

@@ -14,18 +14,14 @@
 //! results, which lie over what was read. Lines are cut as `lines/` says, those of a tile walked by their
 //! stride there, and a line's elements are taken in their order.
 
-use crate::device::in_place;
-use crate::kernels::float::Float;
 use crate::kernels::lines::{
-    Lines, line_rejects, line_samples, lines_of, map_along, map_pairs_along,
+    LineKernel, Lines, OfLine, OfPair, PairKernel, line_ops, line_rejects, line_samples,
 };
-use crate::kernels::pointwise;
 use crate::kernels::rows::{Precise, rows_of_floats};
-use crate::{Args, Array, Copy, Entry, Fill, Kernel, KernelError, Pairs, op_as};
-use highwater_graph::{Backward, Cost, Layout, Op, OpError, Operand, Shape, Spec};
+use crate::ops::gradients;
+use crate::{Array, Copy, Entry, Fill};
+use highwater_graph::{Backward, Layout, Op, OpError, Operand, Shape};
 use smallvec::SmallVec;
-use std::hash::Hasher;
-use std::marker::PhantomData;
 
 /// `y_i`, the product of all `x_j` along a dimension but `x_i`. One float tensor of any layout; the result is
 /// row-major and may lie over it. Products are in `f64`, rounded once.
@@ -146,115 +142,66 @@ impl Pulled {
     }
 }
 
-impl Op for ProdOfOthers {
-    fn name(&self) -> &'static str {
-        OTHERS.name
-    }
+line_ops! {
+    ProdOfOthers: "prod_of_others", 1, 8.0, gradient;
+    ProdOfOthersBackward: "prod_of_others_backward", 2, 16.0;
+}
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_usize(self.dim);
-    }
+fn gradient(op: &ProdOfOthers, backward: &mut Backward<'_>) -> Result<(), OpError> {
+    gradients::from_input(backward, ProdOfOthersBackward { dim: op.dim })
+}
 
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(self.name(), inputs, 1)?;
-        lines_of(self.name(), inputs, self.dim)
-    }
-
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        pointwise::cost(inputs, outputs, 8.0)
-    }
-
-    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-            return Ok(());
-        };
-        let (op, x) = (ProdOfOthersBackward { dim: self.dim }, backward.input(0));
-        let grad = backward.emit_one(op, &[grad, x])?;
-        backward.set(0, grad);
-        Ok(())
+impl ProdOfOthers {
+    /// Of every `step`-th element from `start` on.
+    fn line(x: &mut [f32], start: usize, step: usize) {
+        let mut line = Line::new();
+        let elements = x[start..].iter().step_by(step);
+        elements.for_each(|&x| line.take(f64::from(x)));
+        for x in x[start..].iter_mut().step_by(step) {
+            *x = line.without(f64::from(*x)) as f32;
+        }
     }
 }
 
-impl Op for ProdOfOthersBackward {
-    fn name(&self) -> &'static str {
-        BACKWARD.name
+impl OfLine for ProdOfOthers {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_usize(self.dim);
+    fn row(&self, x: &mut [f32]) {
+        Self::line(x, 0, 1);
     }
 
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(self.name(), inputs, 2)?;
-        lines_of(self.name(), inputs, self.dim)
-    }
-
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        pointwise::cost(inputs, outputs, 16.0)
+    fn columns(&self, x: &mut [f32], width: usize) {
+        (0..width.min(x.len())).for_each(|column| Self::line(x, column, width));
     }
 }
 
-/// May overwrite its input.
-struct OthersKernel<T>(PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for OthersKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &ProdOfOthers| op.dim);
-        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
-    }
-
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
-    }
-
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let ProdOfOthers { dim } = *op_as(op)?;
-        let others = |x: &mut [f32], start: usize, step: usize| {
-            let mut line = Line::new();
-            x[start..]
-                .iter()
-                .step_by(step)
-                .for_each(|&x| line.take(f64::from(x)));
-            for x in x[start..].iter_mut().step_by(step) {
-                *x = line.without(f64::from(*x)) as f32;
-            }
-        };
-        let row = |x: &mut [f32]| others(x, 0, 1);
-        map_along::<T>(args, dim, row, |x, width| {
-            (0..width.min(x.len())).for_each(|column| others(x, column, width));
-        })
+impl ProdOfOthersBackward {
+    /// Of every `step`-th element from `start` on.
+    fn line(h: &mut [f32], x: &[f32], start: usize, step: usize) {
+        let mut line = Pulled::new();
+        let x = || x[start..].iter().step_by(step);
+        for (h, x) in h[start..].iter().step_by(step).zip(x()) {
+            line.take(f64::from(*h), f64::from(*x));
+        }
+        for (h, x) in h[start..].iter_mut().step_by(step).zip(x()) {
+            *h = line.gradient(f64::from(*h), f64::from(*x)) as f32;
+        }
     }
 }
 
-/// May overwrite the gradient.
-struct BackwardKernel<T>(PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for BackwardKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &ProdOfOthersBackward| op.dim);
-        Lines::new(inputs[0].shape(), dim).pair_bytes::<T>(threads)
+impl OfPair for ProdOfOthersBackward {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(&inputs[..1], outputs)
+    fn row(&self, h: &mut [f32], x: &[f32]) {
+        Self::line(h, x, 0, 1);
     }
 
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let ProdOfOthersBackward { dim } = *op_as(op)?;
-        let pulled = |h: &mut [f32], x: &[f32], start: usize, step: usize| {
-            let mut line = Pulled::new();
-            let x = || x[start..].iter().step_by(step);
-            for (h, x) in h[start..].iter().step_by(step).zip(x()) {
-                line.take(f64::from(*h), f64::from(*x));
-            }
-            for (h, x) in h[start..].iter_mut().step_by(step).zip(x()) {
-                *h = line.gradient(f64::from(*h), f64::from(*x)) as f32;
-            }
-        };
-        let row = |h: &mut [f32], x: &[f32]| pulled(h, x, 0, 1);
-        map_pairs_along::<T>(args, dim, row, |h, x, width| {
-            (0..width.min(x.len())).for_each(|column| pulled(h, x, column, width));
-        })
+    fn columns(&self, h: &mut [f32], x: &[f32], width: usize) {
+        (0..width.min(x.len())).for_each(|column| Self::line(h, x, column, width));
     }
 }
 
@@ -336,7 +283,7 @@ fn samples<O: Op + Clone>(
 pub(super) const OTHERS: Entry = Entry {
     name: "prod_of_others",
     rows: rows_of_floats! {
-        T: [T] -> [T]; OthersKernel::<T>(PhantomData); Precise::new(reference)
+        T: [T] -> [T]; LineKernel::<ProdOfOthers, T>::NEW; Precise::new(reference)
     },
     reference,
     samples: || samples(|dim| ProdOfOthers { dim }, 1),
@@ -346,7 +293,7 @@ pub(super) const OTHERS: Entry = Entry {
 pub(super) const BACKWARD: Entry = Entry {
     name: "prod_of_others_backward",
     rows: rows_of_floats! {
-        T: [T] -> [T]; BackwardKernel::<T>(PhantomData); Precise::new(backward_reference)
+        T: [T] -> [T]; PairKernel::<ProdOfOthersBackward, T>::NEW; Precise::new(backward_reference)
     },
     reference: backward_reference,
     samples: || samples(|dim| ProdOfOthersBackward { dim }, 2),

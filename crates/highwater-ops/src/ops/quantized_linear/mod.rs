@@ -7,6 +7,8 @@ mod reference;
 pub use format::WeightFormat;
 
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
+use crate::table::{f32_strided, f32_view, f32s, is_arity, is_dtype, is_shape};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::DType::{F32, U8};
 use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
@@ -169,13 +171,9 @@ impl Op for QuantizedLinear {
             return Err(OpError::NotDifferentiable { op: NAME });
         }
         let Self { format, width } = *self;
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let (codes, scales) = (backward.input(1), backward.input(2));
-            let op = QuantizedLinearBackward { format, width };
-            let dx = backward.emit_one(op, &[grad, codes, scales])?;
-            backward.set(0, dx);
-        }
-        Ok(())
+        let (codes, scales) = (backward.input(1), backward.input(2));
+        let op = QuantizedLinearBackward { format, width };
+        gradients::from(backward, op, &[codes, scales])
     }
 }
 
@@ -218,10 +216,7 @@ const FORMATS: [WeightFormat; 2] = [WeightFormat::Int8, WeightFormat::Nf4];
 /// Rows of so many numbers by a weight.
 fn sample(op: impl Op, format: WeightFormat, rows: &[usize], (_, outs, width): Case) -> Sample {
     let rows = Layout::contiguous(rows);
-    let x = Spec {
-        dtype: DType::F32,
-        layout: rows,
-    };
+    let x = f32_view(rows);
     let codes = Spec::contiguous(DType::U8, [outs, format.row_bytes(width)]);
     let scales = Spec::contiguous(DType::F32, [outs, WeightFormat::scales(width)]);
     Sample {
@@ -252,10 +247,7 @@ fn samples() -> Vec<Sample> {
         format: WeightFormat::Nf4,
         width: 70,
     };
-    let scattered = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([2, 9, 70], &[700, 1, 10], 3),
-    };
+    let scattered = f32_strided([2, 9, 70], &[700, 1, 10], 3);
     let sample = sample(op, op.format, &[2, 9, 70], (&[2, 9], 40, 70));
     samples.push(sample.input(0, scattered, Fill::Normal(1.0)));
     samples
@@ -285,34 +277,23 @@ fn refused(
         of(DType::F32, [70, 2]),
     ];
     change(&mut inputs);
-    Reject {
-        op: Arc::new(op),
-        inputs,
-        error,
-    }
+    Reject::new(op, inputs, error)
 }
 
 fn rejects_of<O: Op + Copy>(op: O, empty: O) -> Vec<Reject> {
-    let shape: fn(&OpError) -> bool = |error| matches!(error, OpError::Shape { .. });
-    let dtype: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
-    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
     let bytes = |shape: &[usize]| Spec::contiguous(DType::U8, shape);
     let transposed = Layout::strided([70, 35], &[1, 70], 0);
     vec![
-        refused(op, |x| x[0] = f32s(&[5, 71]), shape),
-        refused(op, |x| x[0] = f32s(&[]), shape),
-        refused(op, |x| x[0] = bytes(&[5, 70]), dtype),
-        refused(op, |x| x[1] = bytes(&[70, 70]), shape),
-        refused(op, |x| x[1] = bytes(&[0, 35]), shape),
-        refused(op, |x| x[1] = f32s(&[70, 35]), dtype),
-        refused(op, |x| x[1].layout = transposed, shape),
-        refused(op, |x| x[2] = f32s(&[70, 1]), shape),
-        refused(op, |x| x[2].dtype = DType::BF16, dtype),
-        refused(
-            op,
-            |x| drop(x.pop()),
-            |error| matches!(error, OpError::Arity { .. }),
-        ),
+        refused(op, |x| x[0] = f32s([5, 71]), is_shape),
+        refused(op, |x| x[0] = f32s([]), is_shape),
+        refused(op, |x| x[0] = bytes(&[5, 70]), is_dtype),
+        refused(op, |x| x[1] = bytes(&[70, 70]), is_shape),
+        refused(op, |x| x[1] = bytes(&[0, 35]), is_shape),
+        refused(op, |x| x[1] = f32s([70, 35]), is_dtype),
+        refused(op, |x| x[1].layout = transposed, is_shape),
+        refused(op, |x| x[2] = f32s([70, 1]), is_shape),
+        refused(op, |x| x[2].dtype = DType::BF16, is_dtype),
+        refused(op, |x| drop(x.pop()), is_arity),
         refused(
             empty,
             |_| (),

@@ -44,7 +44,7 @@ fn rms_norm<T: Float>(op: RmsNorm, args: &mut Args<'_>) -> Result<(), KernelErro
     let weight = affine::<T>(args.inputs, 1)?;
     let rstd = Disjoint::new(rstd.slice_mut::<f32>()?);
     let staging = bytemuck::cast_slice_mut(args.scratch);
-    map_rows::<T>(args.pool, &args.inputs[0], y, staging, |_, row, data| {
+    map_rows::<T>(args.pool, &args.inputs[0], y, staging, &|_, row, data| {
         let mean_square = squares(data, 0.0, 0.0) / data.len() as f32;
         let scale = (1.0 / (f64::from(mean_square) + op.eps).sqrt()) as f32;
         // SAFETY: every row is visited once.

@@ -9,13 +9,14 @@ mod samples;
 use crate::Entry;
 use crate::kernels::checks::{check_shape, one_float_dtype};
 use crate::kernels::float::sums_in;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::rows::{Precise, rows_of_floats};
-use crate::ops::layer_norm::{second, split};
-use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Shape, Spec};
+use crate::ops::layer_norm::{check_eps, emit_first, infer_first, second, split};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[RMS_NORM, RMS_NORM_BACKWARD];
@@ -55,14 +56,7 @@ impl Op for RmsNorm {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        if !(self.eps > 0.0 && self.eps.is_finite()) {
-            return Err(OpError::Attribute {
-                op: NAME,
-                attribute: "eps",
-                expected: "above 0 and finite".to_owned(),
-                got: self.eps.to_string(),
-            });
-        }
+        check_eps(NAME, self.eps)?;
         OpError::check_arity(NAME, inputs, if inputs.len() == 1 { 1 } else { 2 })?;
         let all: SmallVec<[&Spec; 2]> = inputs.iter().collect();
         let dtype = one_float_dtype(NAME, &all)?;
@@ -77,12 +71,7 @@ impl Op for RmsNorm {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: 4.0 * outputs[0].layout.numel() as f64,
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, 4.0 * outputs[0].layout.numel() as f64)
     }
 
     fn autocast(&self) -> Autocast {
@@ -90,33 +79,13 @@ impl Op for RmsNorm {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        Self::of_output(backward)?;
+        let (rstd, op) = (backward.output(1), |affine, wanted| RmsNormBackward {
+            affine,
+            wanted,
+        });
+        emit_first(backward, [0, 1], [rstd], op)?;
         let grid = second::Grid::of_rows(backward.input(0).shape());
         second::of_statistics(backward, &grid, None, 1)
-    }
-}
-
-impl RmsNorm {
-    /// Sets the gradients that the first output's brings.
-    fn of_output(backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0) else {
-            return Ok(());
-        };
-        let affine = backward.inputs() > 1;
-        let wanted = [backward.needs(0), affine && backward.needs(1)];
-        if wanted == [false; 2] {
-            return Ok(());
-        }
-        let mut inputs = vec![grad, backward.input(0), backward.output(1)];
-        if affine {
-            inputs.push(backward.input(1));
-        }
-        let grads = backward.emit(RmsNormBackward { affine, wanted }, &inputs)?;
-        let positions = (0..2).filter(|&i| wanted[i]);
-        for (i, grad) in positions.zip(grads) {
-            backward.set(i, grad);
-        }
-        Ok(())
     }
 }
 
@@ -131,33 +100,12 @@ impl Op for RmsNormBackward {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(BACKWARD, inputs, 3 + usize::from(self.affine))?;
-        let mut all: SmallVec<[&Spec; 4]> = inputs.iter().collect();
-        let rstd = all.remove(2);
-        let dtype = one_float_dtype(BACKWARD, &all)?;
-        OpError::check_dtype(BACKWARD, rstd, sums_in(dtype))?;
-        let (lead, width) = split(BACKWARD, &inputs[1])?;
-        let shape = inputs[1].shape();
-        check_shape(BACKWARD, &inputs[0], shape)?;
-        check_shape(BACKWARD, rstd, &lead)?;
-        for weight in &inputs[3..] {
-            check_shape(BACKWARD, weight, &[width])?;
-        }
-        let of_width = Shape::from([width]);
-        let outputs = [shape, &of_width].into_iter().zip(self.wanted);
-        Ok(outputs
-            .filter(|&(_, wanted)| wanted)
-            .map(|(shape, _)| Spec::contiguous(dtype, shape.clone()))
-            .collect())
+        let of = (1, self.affine, self.wanted);
+        infer_first(BACKWARD, inputs, of, |x| split(BACKWARD, x))
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: 10.0 * inputs[1].layout.numel() as f64,
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, 10.0 * inputs[1].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -168,10 +116,10 @@ impl Op for RmsNormBackward {
             mean: false,
             affine: self.affine,
             wanted: [of_x, of_weight, false],
-            linear: Self {
+            linear: Arc::new(Self {
                 affine: false,
                 wanted: [true, false],
-            },
+            }),
         };
         second.emit(backward)
     }

@@ -1,8 +1,10 @@
 //! What the laws try.
 
 use super::{RmsNorm, RmsNormBackward};
+use crate::ops::layer_norm::samples::layouts;
+use crate::table::{f32_strided, f32_view, f32s, is_arity, is_dtype, is_shape};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, Op, OpError, Spec};
+use highwater_graph::{DType, Layout, OpError, Spec};
 use std::sync::Arc;
 
 const FORWARD: RmsNorm = RmsNorm { eps: 1e-5 };
@@ -11,32 +13,6 @@ const BACKWARD: RmsNormBackward = RmsNormBackward {
     affine: true,
     wanted: [true; 2],
 };
-
-fn f32s(shape: &[usize]) -> Spec {
-    Spec::contiguous(DType::F32, shape)
-}
-
-fn view(layout: Layout) -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout,
-    }
-}
-
-/// Layouts of `x`: rows of many lengths, more than a block of them, views.
-fn layouts() -> Vec<Layout> {
-    vec![
-        Layout::contiguous([5, 37]),
-        Layout::contiguous([2, 9, 48]),
-        Layout::contiguous([3, 1025]),
-        Layout::contiguous([64]),
-        Layout::contiguous([300, 130]),
-        Layout::contiguous([0, 5]),
-        Layout::strided([6, 37], &[1, 6], 0),
-        Layout::strided([9, 65], &[130, 2], 3),
-        Layout::strided([4, 9, 33], &[33, 0, 1], 0),
-    ]
-}
 
 fn forward(x: Spec, weight: bool, fill: Fill) -> Sample {
     let width = x.shape().last().copied().unwrap_or(1);
@@ -51,12 +27,13 @@ fn forward(x: Spec, weight: bool, fill: Fill) -> Sample {
 
 pub(super) fn samples() -> Vec<Sample> {
     let normal = Fill::Normal(2.0);
-    let both =
-        |layout: Layout| [true, false].map(|weight| forward(view(layout.clone()), weight, normal));
+    let both = |layout: Layout| {
+        [true, false].map(|weight| forward(f32_view(layout.clone()), weight, normal))
+    };
     let mut samples: Vec<Sample> = layouts().into_iter().flat_map(both).collect();
     let far = Fill::Uniform(100.0, 103.0);
     samples.push(forward(f32s(&[4, 64]), true, far));
-    let strided = view(Layout::strided([37], &[2], 1));
+    let strided = f32_strided([37], &[2], 1);
     samples.push(forward(f32s(&[5, 37]), true, normal).input(1, strided, Fill::Normal(1.0)));
     samples
 }
@@ -90,36 +67,30 @@ pub(super) fn backward_samples() -> Vec<Sample> {
     let dense = |layout: &Layout| f32s(layout.shape());
     let mut samples: Vec<Sample> = layouts()
         .into_iter()
-        .map(|layout| backward(BACKWARD, dense(&layout), &view(layout)))
+        .map(|layout| backward(BACKWARD, dense(&layout), &f32_view(layout)))
         .collect();
     for op in [plain, weight] {
         samples.push(backward(op, f32s(&[5, 37]), &f32s(&[5, 37])));
-        let g = view(Layout::strided([130, 33], &[1, 130], 0));
+        let g = f32_strided([130, 33], &[1, 130], 0);
         samples.push(backward(op, g, &f32s(&[130, 33])));
     }
     samples
 }
 
-fn reject(op: impl Op, inputs: Vec<Spec>, error: fn(&OpError) -> bool) -> Reject {
-    Reject {
-        op: Arc::new(op),
-        inputs,
-        error,
-    }
-}
-
 pub(super) fn rejects() -> Vec<Reject> {
-    let arity: fn(&OpError) -> bool = |e| matches!(e, OpError::Arity { .. });
-    let shape: fn(&OpError) -> bool = |e| matches!(e, OpError::Shape { .. });
     let i64s = Spec::contiguous(DType::I64, [3, 4]);
     vec![
-        reject(FORWARD, vec![], arity),
-        reject(FORWARD, vec![f32s(&[3, 4]), f32s(&[4]), f32s(&[4])], arity),
-        reject(FORWARD, vec![f32s(&[3, 4]), f32s(&[3])], shape),
-        reject(FORWARD, vec![f32s(&[])], shape),
-        reject(FORWARD, vec![f32s(&[3, 0]), f32s(&[0])], shape),
-        reject(FORWARD, vec![i64s], |e| matches!(e, OpError::DType { .. })),
-        reject(RmsNorm { eps: f64::NAN }, vec![f32s(&[3, 4])], |e| {
+        Reject::new(FORWARD, vec![], is_arity),
+        Reject::new(
+            FORWARD,
+            vec![f32s(&[3, 4]), f32s(&[4]), f32s(&[4])],
+            is_arity,
+        ),
+        Reject::new(FORWARD, vec![f32s(&[3, 4]), f32s(&[3])], is_shape),
+        Reject::new(FORWARD, vec![f32s(&[])], is_shape),
+        Reject::new(FORWARD, vec![f32s(&[3, 0]), f32s(&[0])], is_shape),
+        Reject::new(FORWARD, vec![i64s], is_dtype),
+        Reject::new(RmsNorm { eps: f64::NAN }, vec![f32s(&[3, 4])], |e| {
             matches!(
                 e,
                 OpError::Attribute {
@@ -139,13 +110,10 @@ pub(super) fn backward_rejects() -> Vec<Reject> {
         inputs[i] = spec.clone();
         inputs
     };
-    let shape: fn(&OpError) -> bool = |e| matches!(e, OpError::Shape { .. });
     vec![
-        reject(BACKWARD, good[..3].to_vec(), |e| {
-            matches!(e, OpError::Arity { .. })
-        }),
-        reject(BACKWARD, with(0, &row), shape),
-        reject(BACKWARD, with(2, &weight), shape),
-        reject(BACKWARD, with(3, &row), shape),
+        Reject::new(BACKWARD, good[..3].to_vec(), is_arity),
+        Reject::new(BACKWARD, with(0, &row), is_shape),
+        Reject::new(BACKWARD, with(2, &weight), is_shape),
+        Reject::new(BACKWARD, with(3, &row), is_shape),
     ]
 }

@@ -122,22 +122,24 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
     let op: &RmsProp = op_as(op)?;
     let (name, c, formats) = (RmsProp::NAME, Constants::new(op), &op.formats);
     match (op.momentum != 0.0, op.centered) {
-        (false, false) => formats::update_any::<T, 1>(name, args, formats, [false], |p, [v], g| {
-            plain(&c, p, v, g)
-        }),
+        (false, false) => {
+            formats::update_any::<T, 1>(name, args, formats, [false], &|p, [v], g| {
+                plain(&c, p, v, g)
+            })
+        }
         (true, false) => {
-            formats::update_any::<T, 2>(name, args, formats, [false, true], |p, [v, b], g| {
+            formats::update_any::<T, 2>(name, args, formats, [false, true], &|p, [v, b], g| {
                 with_buffer(&c, p, v, b, g)
             })
         }
         (false, true) => {
-            formats::update_any::<T, 2>(name, args, formats, [false, true], |p, [v, a], g| {
+            formats::update_any::<T, 2>(name, args, formats, [false, true], &|p, [v, a], g| {
                 centered(&c, p, v, a, g)
             })
         }
         (true, true) => {
             let signed = [false, true, true];
-            formats::update_any::<T, 3>(name, args, formats, signed, |p, [v, b, a], g| {
+            formats::update_any::<T, 3>(name, args, formats, signed, &|p, [v, b, a], g| {
                 centered_with_buffer(&c, p, v, b, a, g)
             })
         }

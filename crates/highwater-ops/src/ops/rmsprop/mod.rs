@@ -4,12 +4,10 @@ mod cpu;
 mod reference;
 
 use crate::kernels::cells::{self, check_gradient};
-use crate::kernels::formats;
+use crate::kernels::formats::{self, Update, update_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::table::{count, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
-use highwater_graph::{Cost, Effect, Op, OpError, Spec};
-use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -70,34 +68,29 @@ impl RmsProp {
     }
 }
 
-impl Op for RmsProp {
-    fn name(&self) -> &'static str {
-        Self::NAME
+impl Update for RmsProp {
+    const NAME: &'static str = Self::NAME;
+    const FLOPS: f64 = 30.0;
+
+    fn moments(&self) -> &'static [&'static str] {
+        RmsProp::moments(self)
     }
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+    fn formats(&self) -> Formats {
+        self.formats
+    }
+
+    fn in_formats(self, formats: Formats) -> Self {
+        Self { formats, ..self }
+    }
+
+    fn hash(&self, hasher: &mut dyn Hasher) {
         hasher.write_u8(u8::from(self.momentum != 0.0));
         hasher.write_u8(u8::from(self.centered));
-        hasher.write_u8(self.formats.tag());
-    }
-
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        (self.formats).check(Self::NAME, inputs, self.moments().len())?;
-        Ok(SmallVec::new())
-    }
-
-    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cells::update_cost(inputs, 30.0)
-    }
-
-    fn effect(&self) -> Effect {
-        Effect::WritesCell
-    }
-
-    fn writes(&self) -> SmallVec<[usize; 4]> {
-        (0..self.formats.written(self.moments().len())).collect()
     }
 }
+
+update_op!(RmsProp);
 
 const ROWS: &[&[Row]] = &[
     rows_of_floats! {
@@ -158,19 +151,14 @@ fn samples() -> Vec<Sample> {
             _ => Fill::Normal(0.1),
         };
         let fills: Vec<Fill> = op.moments().iter().map(fill).collect();
-        let plain: Arc<dyn Op> = Arc::new(op);
-        samples.extend(formats::plain_samples(&plain, &fills, 2e-6));
-        let in_formats = |formats| -> Arc<dyn Op> { Arc::new(RmsProp { formats, ..op }) };
-        samples.extend(formats::samples(op.moments(), in_formats));
+        samples.extend(formats::plain_samples(op, &fills, 2e-6));
+        samples.extend(formats::samples(op));
     }
     samples
 }
 
 fn rejects() -> Vec<Reject> {
     let mut rejects = cells::update_rejects(|| Arc::new(TYPICAL), 3);
-    for op in ALL {
-        let in_formats = |formats| -> Arc<dyn Op> { Arc::new(RmsProp { formats, ..op }) };
-        rejects.extend(formats::rejects(op.moments(), in_formats));
-    }
+    rejects.extend(ALL.into_iter().flat_map(formats::rejects));
     rejects
 }

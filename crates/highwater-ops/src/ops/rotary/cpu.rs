@@ -44,7 +44,7 @@ impl<T: Float> Kernel for RotaryKernel<T> {
         let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
         let (buffers, staging) = scratch.split_at_mut(2 * half * args.pool.threads());
         let buffers = Disjoint::new(buffers);
-        map_rows::<T>(args.pool, x, y, staging, |thread, row, data| {
+        map_rows::<T>(args.pool, x, y, staging, &|thread, row, data| {
             // SAFETY: a thread works on one row at a time.
             let buffers = unsafe { buffers.part(thread * 2 * half, 2 * half) };
             let (cos_buffer, sin_buffer) = buffers.split_at_mut(half);

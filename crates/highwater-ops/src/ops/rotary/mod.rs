@@ -4,8 +4,9 @@ mod cpu;
 mod samples;
 
 use crate::kernels::float::sums_in;
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
 use crate::{Array, Entry};
 use highwater_graph::{Backward, Cost, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -88,28 +89,19 @@ impl Op for Rotary {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: 3.0 * outputs[0].layout.numel() as f64,
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs[0].bytes(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, 3.0 * outputs[0].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         if backward.needs(1) || backward.needs(2) {
             return Err(OpError::NotDifferentiable { op: NAME });
         }
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let back = Self {
-                inverse: !self.inverse,
-                ..*self
-            };
-            let (cos, sin) = (backward.input(1), backward.input(2));
-            let grad = backward.emit_one(back, &[grad, cos, sin])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let back = Self {
+            inverse: !self.inverse,
+            ..*self
+        };
+        let (cos, sin) = (backward.input(1), backward.input(2));
+        gradients::from(backward, back, &[cos, sin])
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the laws try.
 
 use super::Rotary;
+use crate::table::{f32_strided, f32_view, f32s, is_arity, is_dtype, is_shape};
 use crate::{Fill, Reject, Sample};
-use highwater_graph::{DType, Layout, OpError, Spec};
+use highwater_graph::{DType, Layout, Spec};
 use std::sync::Arc;
 
 /// Both kinds of pairs, both ways.
@@ -25,17 +26,6 @@ const ALL: [Rotary; 4] = [
     },
 ];
 
-fn f32s(shape: &[usize]) -> Spec {
-    Spec::contiguous(DType::F32, shape)
-}
-
-fn view(layout: Layout) -> Spec {
-    Spec {
-        dtype: DType::F32,
-        layout,
-    }
-}
-
 /// Inputs and tables: whole rows and parts of them, tables of positions, of each row of a batch, and of
 /// all rows; heads as views of a packed projection.
 fn shapes() -> Vec<(Spec, Spec)> {
@@ -43,7 +33,7 @@ fn shapes() -> Vec<(Spec, Spec)> {
     let queries = heads
         .and_then(|heads| heads.narrow(2, 4, 4))
         .and_then(|heads| heads.transpose(1, 2));
-    let columns = view(Layout::strided([7, 4], &[1, 7], 0));
+    let columns = f32_strided([7, 4], &[1, 7], 0);
     vec![
         (f32s(&[5, 8]), f32s(&[5, 4])),
         (f32s(&[2, 3, 7, 10]), f32s(&[7, 5])),
@@ -55,7 +45,10 @@ fn shapes() -> Vec<(Spec, Spec)> {
         (f32s(&[9, 7]), f32s(&[9, 0])),
         (f32s(&[0, 8]), f32s(&[0, 4])),
         (f32s(&[8]), f32s(&[4])),
-        (queries.map_or(f32s(&[2, 4, 5, 16]), view), f32s(&[5, 8])),
+        (
+            queries.map_or(f32s(&[2, 4, 5, 16]), f32_view),
+            f32s(&[5, 8]),
+        ),
     ]
 }
 
@@ -75,26 +68,18 @@ pub(super) fn samples() -> Vec<Sample> {
 }
 
 pub(super) fn rejects() -> Vec<Reject> {
-    let reject = |inputs: Vec<Spec>, error| Reject {
-        op: Arc::new(ALL[0]),
-        inputs,
-        error,
-    };
-    let shape: fn(&OpError) -> bool = |e| matches!(e, OpError::Shape { .. });
-    let dtype: fn(&OpError) -> bool = |e| matches!(e, OpError::DType { .. });
+    let reject = |inputs: Vec<Spec>, error| Reject::new(ALL[0], inputs, error);
     let of = |x: &[usize], cos: &[usize], sin: &[usize]| vec![f32s(x), f32s(cos), f32s(sin)];
     let half = Spec::contiguous(DType::BF16, [5, 4]);
     vec![
-        reject(vec![f32s(&[5, 8]); 2], |e| {
-            matches!(e, OpError::Arity { .. })
-        }),
-        reject(of(&[5, 8], &[5, 4], &[5, 3]), shape),
-        reject(of(&[5, 8], &[5, 5], &[5, 5]), shape),
-        reject(of(&[5, 8], &[4, 4], &[4, 4]), shape),
-        reject(of(&[5, 8], &[], &[]), shape),
-        reject(of(&[], &[4], &[4]), shape),
-        reject(of(&[5, 8], &[2, 5, 4], &[2, 5, 4]), shape),
-        reject(vec![f32s(&[5, 8]), half.clone(), half], dtype),
-        reject(vec![Spec::contiguous(DType::I64, [5, 8]); 3], dtype),
+        reject(vec![f32s(&[5, 8]); 2], is_arity),
+        reject(of(&[5, 8], &[5, 4], &[5, 3]), is_shape),
+        reject(of(&[5, 8], &[5, 5], &[5, 5]), is_shape),
+        reject(of(&[5, 8], &[4, 4], &[4, 4]), is_shape),
+        reject(of(&[5, 8], &[], &[]), is_shape),
+        reject(of(&[], &[4], &[4]), is_shape),
+        reject(of(&[5, 8], &[2, 5, 4], &[2, 5, 4]), is_shape),
+        reject(vec![f32s(&[5, 8]), half.clone(), half], is_dtype),
+        reject(vec![Spec::contiguous(DType::I64, [5, 8]); 3], is_dtype),
     ]
 }

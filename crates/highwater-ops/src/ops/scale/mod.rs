@@ -5,8 +5,10 @@ use crate::kernels::blocks;
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::float::{Float, sums_in};
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients;
+use crate::table::{f32_view, f32s};
 use crate::{Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Backward, Cost, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -68,12 +70,8 @@ impl Op for Scale {
         if backward.needs(1) {
             return Err(OpError::NotDifferentiable { op: self.name() });
         }
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let factor = backward.input(1);
-            let grad = backward.emit_one(Self, &[grad, factor])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        let factor = backward.input(1);
+        gradients::from(backward, Self, &[factor])
     }
 }
 
@@ -89,7 +87,7 @@ impl<T: Float> Kernel for ScaleKernel<T> {
         let factor = &args.inputs[1];
         let factor = factor.storage::<f32>()?[factor.layout().offset()];
         let (x, output) = (&args.inputs[0], &mut args.outputs[0]);
-        blocks::map_floats::<T, 1>(args.pool, [x], output, |_, [x], y| {
+        blocks::map_floats::<T, 1>(args.pool, [x], output, &|_, [x], y| {
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = x * factor;
             }
@@ -104,10 +102,7 @@ fn reference(_op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
 
 fn samples() -> Vec<Sample> {
     let sample = |layout: Layout| {
-        let spec = Spec {
-            dtype: DType::F32,
-            layout,
-        };
+        let spec = f32_view(layout);
         Sample::new(Scale, &[&[], &[]]).input(0, spec, Fill::Normal(1.0))
     };
     vec![
@@ -122,7 +117,7 @@ fn samples() -> Vec<Sample> {
 fn rejects() -> Vec<Reject> {
     vec![Reject {
         op: Arc::new(Scale),
-        inputs: vec![Spec::contiguous(DType::F32, [2]); 2],
+        inputs: vec![f32s([2]); 2],
         error: |error| matches!(error, OpError::Shape { op: "scale", .. }),
     }]
 }

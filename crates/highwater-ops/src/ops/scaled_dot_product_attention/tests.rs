@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kernels::vector::Version;
+use crate::table::f32s;
 use crate::{Args, Array, Fill, KernelError, Pool, Sample, View};
 use highwater_graph::{Category, DType, Graph, Phase, Site};
 use std::sync::Arc;
@@ -173,9 +174,7 @@ fn queries_without_keys_see_nothing() {
         documents: false,
         scale: 1.0,
     };
-    let specs: Vec<Spec> = [3, 0, 0]
-        .map(|t| Spec::contiguous(DType::F32, [1, 2, t, 16]))
-        .into();
+    let specs: Vec<Spec> = [3, 0, 0].map(|t| f32s([1, 2, t, 16])).into();
     let data = vec![vec![1.0; 96], vec![], vec![]];
     let results = run(ENTRY, FORWARD, &op, &specs, &data, 2);
     assert!(results[0].iter().all(|&x| x == 0.0));
@@ -190,7 +189,7 @@ fn large_scores_and_those_that_are_not_numbers() {
         documents: false,
         scale: 1.0,
     };
-    let specs = vec![Spec::contiguous(DType::F32, [1, 1, 3, 1]); 3];
+    let specs = vec![f32s([1, 1, 3, 1]); 3];
     let data = [
         vec![1e4, -1e4, 1.0],
         vec![1e4, -1e4, f32::NAN],
@@ -214,7 +213,7 @@ fn site() -> Site {
 #[test]
 fn gradients_of_a_packed_projection_come_as_views_of_one_tensor() {
     let mut graph = Graph::default();
-    let whole = Spec::contiguous(DType::F32, [2, 5, 3 * 32]);
+    let whole = f32s([2, 5, 3 * 32]);
     let mut source = graph.add_input(whole.clone(), Category::Input);
     source.requires_grad = true;
     let third = |i: usize| {

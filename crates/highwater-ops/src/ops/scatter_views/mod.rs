@@ -5,6 +5,7 @@ mod reference;
 
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::table::{f32_strided, f32s, is_arity, is_attribute, is_dtype, is_shape};
 use crate::{Copy, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -103,7 +104,7 @@ const ENTRY: Entry = Entry {
 
 fn sample(layouts: Vec<Layout>, numel: usize) -> Sample {
     let input = |layout: &Layout| {
-        let spec = Spec::contiguous(DType::F32, layout.shape().clone());
+        let spec = f32s(layout.shape().clone());
         (spec, Fill::Normal(1.0))
     };
     Sample {
@@ -128,10 +129,7 @@ fn packed_heads(batch: usize, length: usize, heads: usize, width: usize) -> Vec<
 }
 
 fn samples() -> Vec<Sample> {
-    let transposed = Spec {
-        dtype: DType::F32,
-        layout: Layout::strided([37, 130], &[1, 40], 5),
-    };
+    let transposed = f32_strided([37, 130], &[1, 40], 5);
     vec![
         sample(packed_heads(2, 65, 3, 8), 2 * 65 * 72),
         sample(packed_heads(1, 130, 2, 64), 130 * 384),
@@ -161,29 +159,28 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     let of = |dtype, shape: &[usize]| Spec::contiguous(dtype, shape);
-    let reject = |inputs, error| Reject {
-        op: Arc::new(ScatterViews {
-            layouts: vec![Layout::contiguous([3, 5])],
-            numel: 15,
-        }),
-        inputs,
-        error,
+    let reject = |inputs, error| {
+        Reject::new(
+            ScatterViews {
+                layouts: vec![Layout::contiguous([3, 5])],
+                numel: 15,
+            },
+            inputs,
+            error,
+        )
     };
-    let is_shape: fn(&OpError) -> bool = |error| matches!(error, OpError::Shape { .. });
     let mut rejects = vec![
-        reject(Vec::new(), |error| matches!(error, OpError::Arity { .. })),
+        reject(Vec::new(), is_arity),
         reject(vec![of(DType::F32, &[5, 3])], is_shape),
-        reject(vec![of(DType::I64, &[3, 5])], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(vec![of(DType::I64, &[3, 5])], is_dtype),
     ];
-    rejects.push(Reject {
-        op: Arc::new(ScatterViews {
+    rejects.push(Reject::new(
+        ScatterViews {
             layouts: vec![Layout::strided([3, 5], &[5, 1], 1)],
             numel: 15,
-        }),
-        inputs: vec![of(DType::F32, &[3, 5])],
-        error: |error| matches!(error, OpError::Attribute { .. }),
-    });
+        },
+        vec![of(DType::F32, &[3, 5])],
+        is_attribute,
+    ));
     rejects
 }

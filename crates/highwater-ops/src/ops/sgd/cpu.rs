@@ -75,11 +75,11 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
     let op: &Sgd = op_as(op)?;
     let c = Constants::new(op);
     if !op.has_buffer() {
-        return formats::update_any::<T, 0>(Sgd::NAME, args, &op.formats, [], |p, [], g| {
+        return formats::update_any::<T, 0>(Sgd::NAME, args, &op.formats, [], &|p, [], g| {
             plain(&c, p, g)
         });
     }
-    formats::update_any::<T, 1>(Sgd::NAME, args, &op.formats, [true], |p, [b], g| {
+    formats::update_any::<T, 1>(Sgd::NAME, args, &op.formats, [true], &|p, [b], g| {
         if op.first {
             // What lies there may be NaN, which times 0 would stay.
             b.fill(0.0);

@@ -4,12 +4,11 @@ mod cpu;
 mod reference;
 
 use crate::kernels::cells::{self, check_gradient};
-use crate::kernels::formats;
+use crate::kernels::formats::{self, Update, update_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
-use crate::table::{count, joined};
+use crate::table::{count, f32_view, f32s, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
-use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
-use smallvec::SmallVec;
+use highwater_graph::{Layout, Op, OpError};
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -69,18 +68,28 @@ impl Sgd {
     }
 }
 
-impl Op for Sgd {
-    fn name(&self) -> &'static str {
-        Self::NAME
+impl Update for Sgd {
+    const NAME: &'static str = Self::NAME;
+    const FLOPS: f64 = 8.0;
+
+    fn moments(&self) -> &'static [&'static str] {
+        if self.has_buffer() { &MOMENTS } else { &[] }
     }
 
-    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+    fn formats(&self) -> Formats {
+        self.formats
+    }
+
+    fn in_formats(self, formats: Formats) -> Self {
+        Self { formats, ..self }
+    }
+
+    fn hash(&self, hasher: &mut dyn Hasher) {
         hasher.write_u8(u8::from(self.has_buffer()));
         hasher.write_u8(u8::from(self.nesterov));
-        hasher.write_u8(self.formats.tag());
     }
 
-    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+    fn check(&self) -> Result<(), OpError> {
         if self.nesterov && !self.has_buffer() {
             return Err(OpError::Attribute {
                 op: Self::NAME,
@@ -89,23 +98,11 @@ impl Op for Sgd {
                 got: self.momentum.to_string(),
             });
         }
-        (self.formats).check(Self::NAME, inputs, usize::from(self.has_buffer()))?;
-        Ok(SmallVec::new())
-    }
-
-    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cells::update_cost(inputs, 8.0)
-    }
-
-    fn effect(&self) -> Effect {
-        Effect::WritesCell
-    }
-
-    fn writes(&self) -> SmallVec<[usize; 4]> {
-        let written = self.formats.written(usize::from(self.has_buffer()));
-        (0..written).collect()
+        Ok(())
     }
 }
+
+update_op!(Sgd);
 
 const MOMENTS: [&str; 1] = ["momentum_buffer"];
 
@@ -142,35 +139,21 @@ const MOMENTUM: Sgd = Sgd {
     ..PLAIN
 };
 
-type InFormats = fn(Formats) -> Arc<dyn Op>;
-
-/// Updates in the formats that are asked for, and their moments.
-fn in_formats() -> [(InFormats, &'static [&'static str]); 3] {
-    let plain: InFormats = |formats| Arc::new(Sgd { formats, ..PLAIN });
-    let momentum: InFormats = |formats| {
-        Arc::new(Sgd {
-            formats,
-            ..MOMENTUM
-        })
-    };
-    let first: InFormats = |formats| {
-        Arc::new(Sgd {
-            formats,
-            first: true,
-            nesterov: true,
-            maximize: true,
-            ..MOMENTUM
-        })
-    };
-    [(plain, &[]), (momentum, &MOMENTS), (first, &MOMENTS)]
-}
+/// Updates that are tried in all forms.
+const IN_FORMATS: [Sgd; 3] = [
+    PLAIN,
+    MOMENTUM,
+    Sgd {
+        first: true,
+        nesterov: true,
+        maximize: true,
+        ..MOMENTUM
+    },
+];
 
 fn sample(op: Sgd, gradient: Layout) -> Sample {
-    let cell = Spec::contiguous(DType::F32, gradient.shape().clone());
-    let gradient = Spec {
-        dtype: DType::F32,
-        layout: gradient,
-    };
+    let cell = f32s(gradient.shape().clone());
+    let gradient = f32_view(gradient);
     let mut inputs = vec![(cell, Fill::Normal(1.0)); op.writes().len()];
     inputs.push((gradient, Fill::Normal(1.0)));
     Sample {
@@ -213,23 +196,19 @@ fn samples() -> Vec<Sample> {
         sample(PLAIN, Layout::contiguous([])),
         sample(MOMENTUM, Layout::contiguous([0, 5])),
     ];
-    for (op, moments) in in_formats() {
-        samples.extend(formats::samples(moments, op));
-    }
+    samples.extend(IN_FORMATS.into_iter().flat_map(formats::samples));
     samples
 }
 
 fn rejects() -> Vec<Reject> {
     let mut rejects = cells::update_rejects(|| Arc::new(MOMENTUM), 3);
-    for (op, moments) in in_formats() {
-        rejects.extend(formats::rejects(moments, op));
-    }
+    rejects.extend(IN_FORMATS.into_iter().flat_map(formats::rejects));
     rejects.push(Reject {
         op: Arc::new(Sgd {
             nesterov: true,
             ..PLAIN
         }),
-        inputs: vec![Spec::contiguous(DType::F32, [3]); 2],
+        inputs: vec![f32s([3]); 2],
         error: |error| {
             matches!(
                 error,

@@ -8,53 +8,38 @@
 //! it forward).
 
 use super::{Softmax, SoftmaxBackward};
-use crate::device::in_place;
 use crate::kernels::blocks::BLOCK;
-use crate::kernels::float::Float;
-use crate::kernels::lines::{Lines, map_along, map_pairs_along};
+use crate::kernels::lines::{OfLine, OfPair};
 use crate::kernels::math;
 use crate::kernels::simd::{multiversion, sum_lanes};
-use crate::{Args, Kernel, KernelError, Pairs, op_as};
-use highwater_graph::{Op, Spec};
-use std::marker::PhantomData;
 
 pub(crate) const LANES: usize = 32;
 
-/// May overwrite its input.
-pub(super) struct SoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for SoftmaxKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &Softmax| op.dim);
-        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
+impl OfLine for Softmax {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
+    fn row(&self, x: &mut [f32]) {
+        softmax(x);
     }
 
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let dim = op_as::<Softmax>(op)?.dim;
-        map_along::<T>(args, dim, softmax, softmax_columns)
+    fn columns(&self, x: &mut [f32], width: usize) {
+        softmax_columns(x, width);
     }
 }
 
-/// May overwrite the gradient; keeps one row per thread in scratch memory.
-pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
-
-impl<T: Float> Kernel for BackwardKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let dim = op.downcast().map_or(0, |op: &SoftmaxBackward| op.dim);
-        Lines::new(inputs[0].shape(), dim).pair_bytes::<T>(threads)
+impl OfPair for SoftmaxBackward {
+    fn dim(&self) -> usize {
+        self.dim
     }
 
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(&inputs[..1], outputs)
+    fn row(&self, g: &mut [f32], y: &[f32]) {
+        backward(g, y);
     }
 
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let dim = op_as::<SoftmaxBackward>(op)?.dim;
-        map_pairs_along::<T>(args, dim, backward, backward_columns)
+    fn columns(&self, g: &mut [f32], y: &[f32], width: usize) {
+        backward_columns(g, y, width);
     }
 }
 

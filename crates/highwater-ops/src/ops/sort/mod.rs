@@ -6,6 +6,8 @@ use crate::kernels::lines::{Lines, check_dim, line_rejects, line_samples};
 use crate::kernels::pointwise::cost;
 use crate::kernels::rows::{Precise, rows_of_numbers};
 use crate::kernels::whole::{Wholes, lines_of_wholes};
+use crate::ops::gradients;
+use crate::table::f32s;
 use crate::{Array, Entry, Fill, Reject, Sample, ScatterAdd};
 use highwater_graph::DType::I64;
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
@@ -128,18 +130,13 @@ fn infer(op: impl Ordering, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpEr
 
 /// Puts gradients back where elements were.
 fn emit(op: impl Ordering, backward: &mut Backward<'_>) -> Result<(), OpError> {
-    let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-        return Ok(());
-    };
     let (dim, places) = (op.dim(), backward.output(1));
     let back = ScatterAdd {
         dim,
         extent: Lines::new(backward.input(0).shape(), dim).extent,
         accumulate: false,
     };
-    let grad = backward.emit_one(back, &[grad, places])?;
-    backward.set(0, grad);
-    Ok(())
+    gradients::from(backward, back, &[places])
 }
 
 macro_rules! ordering_op {
@@ -289,7 +286,7 @@ const TOPK: Entry = Entry {
                 dim: 1,
                 largest: true,
             }),
-            inputs: vec![Spec::contiguous(DType::F32, [5, 3])],
+            inputs: vec![f32s([5, 3])],
             error: |error| matches!(error, OpError::Attribute { attribute: "k", .. }),
         });
         rejects

@@ -10,10 +10,11 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::pointwise::held_bytes;
+use crate::kernels::pointwise::one_pass;
 use crate::kernels::reduction::{Mask, cases, plan_dims};
 use crate::kernels::rows::{Precise, rows_of_floats, rows_of_numbers};
 use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes};
+use crate::table::{f32_view, f32s, is_arity, is_dtype, is_shape};
 use crate::{DivScalar, Entry, Fill, Reject, Row, Sample};
 use cpu::SumKernel;
 use highwater_graph::DType::I64;
@@ -129,12 +130,7 @@ fn infer<R: Reduction>(op: &R, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, O
 }
 
 fn cost(inputs: &[Spec], outputs: &[Spec]) -> Cost {
-    Cost {
-        vector_flops: inputs[0].layout.numel() as f64,
-        read_bytes: held_bytes(&inputs[0]),
-        written_bytes: outputs[0].bytes(),
-        ..Cost::default()
-    }
+    one_pass(inputs, outputs, inputs[0].layout.numel() as f64)
 }
 
 /// Repeats the gradient over the dimensions that were summed, by a view.
@@ -230,10 +226,7 @@ const fn entry<R: Reduction>(
 }
 
 fn sample(op: impl Op, layout: Layout) -> Sample {
-    let spec = Spec {
-        dtype: DType::F32,
-        layout,
-    };
+    let spec = f32_view(layout);
     Sample {
         op: Arc::new(op),
         inputs: vec![(spec, Fill::Normal(1.0))],
@@ -254,7 +247,6 @@ fn rejects_of<O: Op>(refused: DType, op: fn(Vec<usize>, bool) -> O) -> Vec<Rejec
         inputs,
         error,
     };
-    let f32s = |shape: [usize; 2]| Spec::contiguous(DType::F32, shape);
     let attribute: fn(&OpError) -> bool = |error| {
         matches!(
             error,
@@ -267,12 +259,8 @@ fn rejects_of<O: Op>(refused: DType, op: fn(Vec<usize>, bool) -> O) -> Vec<Rejec
     vec![
         reject(&[2], vec![f32s([3, 4])], attribute),
         reject(&[1, 1], vec![f32s([3, 4])], attribute),
-        reject(&[], vec![f32s([3, 4]); 2], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(&[], vec![Spec::contiguous(refused, [3])], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(&[], vec![f32s([3, 4]); 2], is_arity),
+        reject(&[], vec![Spec::contiguous(refused, [3])], is_dtype),
     ]
 }
 
@@ -332,10 +320,8 @@ const SUM_TO: Entry = entry::<SumTo>(
         ]
     },
     || {
-        let reject = |from: &[usize], to: &[usize]| Reject {
-            op: Arc::new(SumTo { shape: to.into() }),
-            inputs: vec![Spec::contiguous(DType::F32, from)],
-            error: |error| matches!(error, OpError::Shape { .. }),
+        let reject = |from: &[usize], to: &[usize]| {
+            Reject::new(SumTo { shape: to.into() }, vec![f32s(from)], is_shape)
         };
         vec![
             reject(&[3, 5], &[3]),

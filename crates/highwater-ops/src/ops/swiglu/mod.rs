@@ -13,17 +13,17 @@ mod second;
 
 use crate::kernels::checks::one_float_dtype;
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, held_bytes, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, one_pass, pointwise_op};
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::kernels::simd::Isa;
 use crate::ops::gradients::reduce_to;
 use crate::ops::silu::{exact_slope, sigmoid};
+use crate::table::{f32_view, f32s, is_arity, is_dtype, is_shape};
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Autocast, Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[SWIGLU, SWIGLU_BACKWARD];
@@ -103,12 +103,7 @@ impl Op for SwigluBackward {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        Cost {
-            vector_flops: 20.0 * outputs[0].layout.numel() as f64,
-            read_bytes: inputs.iter().map(held_bytes).sum(),
-            written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            ..Cost::default()
-        }
+        one_pass(inputs, outputs, 20.0 * outputs[0].layout.numel() as f64)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -148,15 +143,12 @@ fn reference(_op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
 
 fn samples() -> Vec<Sample> {
     let sample = |shape: &[usize]| {
-        let gate = Spec::contiguous(DType::F32, shape);
+        let gate = f32s(shape);
         Sample::new(SwigluBackward, &[shape; 3])
             .input(1, gate, Fill::Normal(3.0))
             .tolerance(2e-6)
     };
-    let view = |layout| Spec {
-        dtype: DType::F32,
-        layout,
-    };
+    let view = |layout| f32_view(layout);
     let half = |start: usize| view(Layout::strided([37, 65], &[130, 1], start));
     let columns = view(Layout::strided([130, 33], &[1, 130], 0));
     let repeated = view(Layout::strided([4, 9, 33], &[0, 33, 1], 0));
@@ -176,19 +168,10 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
-    let reject = |inputs: Vec<Spec>, error| Reject {
-        op: Arc::new(SwigluBackward),
-        inputs,
-        error,
-    };
+    let reject = |inputs: Vec<Spec>, error| Reject::new(SwigluBackward, inputs, error);
     vec![
-        reject(vec![f32s(&[3]); 2], |e| matches!(e, OpError::Arity { .. })),
-        reject(vec![f32s(&[3]), f32s(&[3]), f32s(&[4])], |e| {
-            matches!(e, OpError::Shape { .. })
-        }),
-        reject(vec![Spec::contiguous(DType::I64, [3]); 3], |e| {
-            matches!(e, OpError::DType { .. })
-        }),
+        reject(vec![f32s(&[3]); 2], is_arity),
+        reject(vec![f32s(&[3]), f32s(&[3]), f32s(&[4])], is_shape),
+        reject(vec![Spec::contiguous(DType::I64, [3]); 3], is_dtype),
     ]
 }

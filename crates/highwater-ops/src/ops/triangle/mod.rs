@@ -5,12 +5,13 @@ mod reference;
 
 use crate::kernels::checks::of_elements;
 use crate::kernels::rows::rows_of_each_dtype;
+use crate::ops::gradients;
+use crate::table::{f32_strided, f32s, is_arity, is_dtype, is_shape};
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
+use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[TRIL, TRIU];
@@ -82,7 +83,7 @@ impl Op for Triangle {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        crate::ops::gradients::from_grad(backward, *self)
+        gradients::from_grad(backward, *self)
     }
 }
 
@@ -94,10 +95,6 @@ fn samples(upper: bool) -> Vec<Sample> {
         let fill = Fill::Indices(if dtype == DType::Bool { 2 } else { 100 });
         of(0, &[5, 5]).input(0, Spec::contiguous(dtype, [5, 5]), fill)
     };
-    let strided = |shape: &[usize], strides: &[usize], offset| Spec {
-        dtype: DType::F32,
-        layout: Layout::strided(shape, strides, offset),
-    };
     let mut samples = vec![
         of(0, &[7, 7]),
         of(-2, &[37, 65]),
@@ -108,7 +105,7 @@ fn samples(upper: bool) -> Vec<Sample> {
         of(i64::MIN, &[4, 5]),
         of(0, &[0, 5]),
         of(0, &[3, 0]),
-        of(0, &[37, 65]).input(0, strided(&[37, 65], &[1, 40], 2), Fill::Normal(1.0)),
+        of(0, &[37, 65]).input(0, f32_strided(&[37, 65], &[1, 40], 2), Fill::Normal(1.0)),
     ];
     let dtypes = [DType::I64, DType::I16, DType::U32, DType::U8, DType::Bool];
     samples.extend(dtypes.map(whole));
@@ -116,21 +113,13 @@ fn samples(upper: bool) -> Vec<Sample> {
 }
 
 fn rejects(upper: bool) -> Vec<Reject> {
-    let reject = |inputs, error| Reject {
-        op: Arc::new(Triangle { upper, diagonal: 0 }),
-        inputs,
-        error,
-    };
+    let reject = |inputs, error| Reject::new(Triangle { upper, diagonal: 0 }, inputs, error);
     vec![
-        reject(vec![Spec::contiguous(DType::F32, [3])], |error| {
-            matches!(error, OpError::Shape { .. })
-        }),
-        reject(vec![Spec::contiguous(DType::F32, [3, 3]); 2], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
+        reject(vec![f32s([3])], is_shape),
+        reject(vec![f32s([3, 3]); 2], is_arity),
         reject(
             vec![Spec::contiguous(DType::I8Block { block: 4 }, [4, 4])],
-            |error| matches!(error, OpError::DType { .. }),
+            is_dtype,
         ),
     ]
 }
