@@ -20,6 +20,11 @@ pub use scripted::{Fault, FaultKind, ScriptedFiles};
 /// How often in a row a transfer may be interrupted before it is given up.
 const PATIENCE: u32 = 1000;
 
+/// Whether an error says that nothing is at a path: nothing lies below a file either.
+fn is_nothing(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 /// A file system, as far as a run needs one.
 ///
 /// What is written is durable after [`FileWrite::sync_all`]; names are durable after
@@ -119,7 +124,7 @@ pub trait Files: Send + Sync + Debug {
         Ok(entries.map(|(name, _)| name).collect())
     }
 
-    /// What is at a path; none where there is nothing.
+    /// What is at a path; none where there is nothing, as below a file.
     ///
     /// # Errors
     /// As the system says.

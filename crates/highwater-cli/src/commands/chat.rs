@@ -68,7 +68,6 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
             }
             _ => match talk.take_turn(said, (args.tokens, &ends, &loaded.stop)) {
                 Err(failure) if failure.is_out_of_memory() => {
-                    talk.turns.pop();
                     let why = failure.message();
                     output::news(&format!(
                         "not answered: {why}. Use /reset, a shorter text, or more --memory"
@@ -110,21 +109,31 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Answers a message.
+    /// Answers a message. One that is not answered is no part of the conversation.
     fn take_turn(
         &mut self,
         said: String,
         until: (usize, &[u32], &[String]),
     ) -> Result<(), Failure> {
         self.turns.push(("user".to_owned(), said));
+        match self.answer(until) {
+            Ok(Some(answer)) => self.turns.push(("assistant".to_owned(), answer)),
+            unanswered => {
+                self.turns.pop();
+                unanswered?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to what was said last; none where that is too long.
+    fn answer(&mut self, until: (usize, &[u32], &[String])) -> Result<Option<String>, Failure> {
         let Some(prompt) = self.prompt()? else {
-            self.turns.pop();
-            return Ok(());
+            return Ok(None);
         };
         let (answer, speed) = continue_text(self.loaded, &prompt, until)?;
         self.speed = self.speed.and(speed);
-        self.turns.push(("assistant".to_owned(), answer));
-        Ok(())
+        Ok(Some(answer))
     }
 
     /// The conversation as the model reads it; none where what was said last alone is too long.

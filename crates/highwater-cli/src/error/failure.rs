@@ -155,6 +155,11 @@ impl Failure {
         self.id == "HW0301"
     }
 
+    /// Whether it is of a disk without space for a file.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.id == "HW1010"
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         self.code as u8

@@ -14,11 +14,14 @@ impl From<FilesError> for Failure {
     fn from(error: FilesError) -> Self {
         let (full, dropped) = (error.is_disk_full(), is_of_dropped_state(&error));
         let is_in_the_way = error.operation == Operation::CreateDir
-            && error.source.kind() == ErrorKind::AlreadyExists;
+            && matches!(
+                error.source.kind(),
+                ErrorKind::AlreadyExists | ErrorKind::NotADirectory
+            );
         let failure = Self::new(Code::Files, error);
         if is_in_the_way {
             return failure.hint(
-                "a file of that name is there, or a link that leads nowhere: choose another folder, or remove it",
+                "a file is in the way, or a link that leads nowhere: choose another folder, or remove it",
             );
         }
         if dropped {
@@ -29,8 +32,7 @@ impl From<FilesError> for Failure {
         if full {
             return failure
                 .id("HW1010")
-                .hint("free some space and run the command again; `highwater resume` continues a run from its last \
-                saved state");
+                .hint("free some space and run the command again");
         }
         failure
     }

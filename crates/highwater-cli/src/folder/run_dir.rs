@@ -32,6 +32,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::real;
 use highwater_memory::Files;
 use highwater_memory::files::Draft;
 use names::{
@@ -352,7 +353,6 @@ fn check_unused(
         }
     }
     // Links are followed: what counts is where files are.
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = real(path);
     match inputs.iter().find(|input| real(input).starts_with(&folder)) {
         Some(input) => Err(RunDirError::Input(input.clone())),

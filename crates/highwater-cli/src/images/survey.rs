@@ -10,10 +10,11 @@ use highwater::data::DataError;
 use highwater::data::images::{Depth, Found, LOOK_BYTES, Largest, Layout, Looked, look_over};
 use highwater_memory::saved::{Digest, Digester};
 use highwater_memory::{Bytes, Files, heap};
+use highwater_models::data::Reads;
 use serde::{Deserialize, Serialize};
 
 use super::loading::WORKERS;
-use crate::config::MachineConfig;
+use crate::config::{MachineConfig, RunConfig};
 use crate::error::{Code, Failure};
 use crate::machine::cache;
 use crate::terminal::output;
@@ -60,12 +61,12 @@ pub struct Survey {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     layout: Mutex<Option<(PathBuf, Arc<Layout>)>>,
-    survey: Mutex<Option<(PathBuf, Arc<Survey>)>>,
+    survey: Mutex<Option<((PathBuf, Reads), Arc<Survey>)>>,
 }
 
 impl Seen {
     pub(crate) fn layout(&self, files: &dyn Files, data: &Path) -> Result<Arc<Layout>, Failure> {
-        once(&self.layout, data, || {
+        once(&self.layout, data.to_owned(), || {
             Layout::find(files, data).map_err(explained)
         })
     }
@@ -73,33 +74,33 @@ impl Seen {
     pub(crate) fn survey(
         &self,
         files: &dyn Files,
-        data: &Path,
-        machine: &MachineConfig,
+        config: &RunConfig,
     ) -> Result<Arc<Survey>, Failure> {
-        let layout = self.layout(files, data)?;
-        once(&self.survey, data, || {
+        let data = config.data.path.as_deref().unwrap_or(Path::new(""));
+        let (layout, reads) = (self.layout(files, data)?, config.data.reads);
+        once(&self.survey, (data.to_owned(), reads), || {
             Survey::of(
                 files,
                 data,
-                &layout,
-                machine,
+                (&layout, reads),
+                &config.machine,
                 (cache::folder().as_deref(), now()),
             )
         })
     }
 }
 
-fn once<T>(
-    cell: &Mutex<Option<(PathBuf, Arc<T>)>>,
-    data: &Path,
+fn once<K: PartialEq, T>(
+    cell: &Mutex<Option<(K, Arc<T>)>>,
+    key: K,
     find: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<Arc<T>, Failure> {
     let mut held = cell.lock().unwrap_or_else(PoisonError::into_inner);
     match &*held {
-        Some((of, found)) if of == data => Ok(Arc::clone(found)),
+        Some((of, found)) if *of == key => Ok(Arc::clone(found)),
         _ => {
             let found = Arc::new(find()?);
-            *held = Some((data.to_owned(), Arc::clone(&found)));
+            *held = Some((key, Arc::clone(&found)));
             Ok(found)
         }
     }
@@ -132,11 +133,19 @@ impl Survey {
     fn of(
         files: &dyn Files,
         root: &Path,
-        layout: &Layout,
+        (layout, reads): (&Layout, Reads),
         machine: &MachineConfig,
         (cache, now): (Option<&Path>, i128),
     ) -> Result<Self, Failure> {
-        let bytes: u64 = layout.images().map(|image| image.bytes).sum();
+        let held_out = layout.held_out.as_ref().map(|(_, images)| images);
+        // Nothing that is not read can be in the way.
+        let train = match (reads, held_out) {
+            (Reads::Evaluation, Some(_)) => None,
+            _ => Some(&layout.train),
+        };
+        let parts: Vec<&Vec<Found>> = train.into_iter().chain(held_out).collect();
+        let images = || parts.iter().copied().flatten();
+        let bytes: u64 = images().map(|image| image.bytes).sum();
         // By the files alone, so that a budget or a number of threads changes nothing about which are bad.
         let depth = if bytes <= DECODED_BYTES {
             Depth::Decoded
@@ -145,13 +154,13 @@ impl Survey {
         };
         let most = machine.memory.0 / SHARE / LOOK_BYTES;
         let threads = machine.threads.min(most as usize).max(1);
-        let held_out = layout.held_out.iter().map(|(_, images)| images);
-        let parts = std::iter::once(&layout.train).chain(held_out);
-        let classes = parts.flat_map(|images| images.chunk_by(|a, b| a.class == b.class));
+        let classes = parts
+            .iter()
+            .flat_map(|images| images.chunk_by(|a, b| a.class == b.class));
         let file = file_name(root);
         let mut kept = Kept::read(files, cache, &file);
         let (mut keep, mut looked) = (BTreeMap::new(), Vec::new());
-        let mut announced = layout.images().count() < MANY;
+        let mut announced = images().count() < MANY;
         for images in classes {
             let key = key(root, images, depth);
             let known = kept.as_mut().and_then(|kept| kept.classes.remove(&key));
@@ -168,6 +177,10 @@ impl Survey {
                 keep.insert(key, found.clone());
             }
             looked.push((images, found));
+        }
+        if train.is_none() {
+            // What is known of the rest is still true.
+            keep.extend(kept.into_iter().flat_map(|kept| kept.classes));
         }
         let keep = Kept {
             format: FORMAT,
@@ -362,6 +375,10 @@ mod tests {
 
     /// Looks over images as if it were so many nanoseconds later. Returns the bad ones, and how many were opened.
     fn survey(root: &Path, cache: &Path, later: i128) -> (Vec<String>, usize) {
+        survey_for(Reads::Training, root, cache, later)
+    }
+
+    fn survey_for(reads: Reads, root: &Path, cache: &Path, later: i128) -> (Vec<String>, usize) {
         let files = ScriptedFiles::new(Arc::new(DiskFiles), None);
         let layout = Layout::find(&DiskFiles, root).unwrap();
         let machine = resolve::run(&DiskFiles, &Settings::default()).unwrap();
@@ -369,7 +386,7 @@ mod tests {
         let found = Survey::of(
             &files,
             root,
-            &layout,
+            (&layout, reads),
             &machine,
             (Some(cache), now() + later),
         );
@@ -413,5 +430,26 @@ mod tests {
         }
         assert_eq!(survey(&root, &cache, settled), (vec![], 3));
         assert_eq!(survey(&root, &cache, settled), (vec![], 0));
+    }
+
+    #[test]
+    fn an_evaluation_looks_at_what_is_held_out_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, cache) = (folder.path().join("images"), folder.path().join("cache"));
+        for name in ["train/a/0.pgm", "train/a/1.pgm", "val/a/0.pgm"] {
+            let path = root.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let damaged = name == "train/a/1.pgm";
+            let end = if damaged { "" } else { "\u{7f}" };
+            std::fs::write(path, format!("P5\n1 1\n255\n{end}")).unwrap();
+        }
+        let settled = 2 * SETTLED_NANOS;
+        let (bad, opened) = survey(&root, &cache, settled);
+        assert!(bad[0].starts_with("  train/a/1.pgm"), "{bad:?}");
+        assert_eq!((bad.len(), opened), (1, 3));
+        let evaluated = survey_for(Reads::Evaluation, &root, &cache, settled);
+        assert_eq!(evaluated, (vec![], 0));
+        // It forgets nothing of the rest.
+        assert_eq!(survey(&root, &cache, settled), (bad, 0));
     }
 }

@@ -166,8 +166,7 @@ impl Classifier {
     /// # Errors
     /// [`Failure`] for files that cannot be read now. `Survey::refusal` names bad images.
     pub fn survey(&self, files: &dyn Files, config: &RunConfig) -> Result<Arc<Survey>, Failure> {
-        let data = config.data.path.as_deref().unwrap_or(Path::new(""));
-        self.seen.survey(files, data, &config.machine)
+        self.seen.survey(files, config)
     }
 
     /// The share of the data that is held out: none where images to hold out have a folder of their own.

@@ -1,6 +1,7 @@
 //! Budgets above what the process may have, or that plans leave no room in.
 
 use highwater::{Engine, Forecast};
+use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, ProcessMemory};
 
 use crate::config::RunConfig;
@@ -40,8 +41,8 @@ fn bound_below(memory: Bytes, has_tiers: bool) -> Option<(Bytes, &'static str)> 
     addressable.or((memory > bound).then_some((bound, "")))
 }
 
-/// Warns who plans of a budget above what the process may have. One that has no addresses cannot be planned for either,
-/// and is lowered.
+/// Warns who plans of a budget above what the process may have, and of a disk with less space than it is to hold. A
+/// budget that has no addresses cannot be planned for either, and is lowered.
 pub fn warn_of_budget(config: &mut RunConfig) {
     if let Some((bound, why)) = bound_below(config.machine.memory, config.has_tiers()) {
         let budget = config.machine.memory;
@@ -51,6 +52,16 @@ pub fn warn_of_budget(config: &mut RunConfig) {
         if !why.is_empty() {
             config.machine.memory = bound;
         }
+    }
+    if let Some(disk) = &config.machine.disk
+        && let Some(free) = free_bytes(&disk.folder).filter(|&free| free < disk.bytes.0)
+    {
+        output::news(&format!(
+            "warning: --disk {}={} is more than the {} that are free there: training would be refused",
+            disk.folder.display(),
+            disk.bytes,
+            Bytes(free)
+        ));
     }
 }
 

@@ -77,6 +77,10 @@ impl Run<'_> {
         // Its files are closed.
         drop(self);
         Err(match dir.give_back(&**files) {
+            Ok(false) if failure.is_disk_full() => failure.hint(format!(
+                "`highwater resume {}` then continues the run from its last saved state",
+                dir.path().display()
+            )),
             Ok(false) => failure,
             Ok(true) => failure.hint("the run that --force was to replace is back in its folder"),
             Err(error) => failure.hint(format!(

@@ -440,6 +440,12 @@ fn budgets_that_mislead_are_spoken_of() {
         news.starts_with("warning: --memory 1 TiB is more than"),
         "{news}"
     );
+    let line = "plan --memory 64MiB --disk .=900TiB --seq 16 --batch 1";
+    let (code, _, news) = highwater(dir.path(), line);
+    assert!(
+        code == 0 && news.contains("=900 TiB is more than the "),
+        "{news}"
+    );
     let (_, _, news) = highwater(dir.path(), "resume run");
     assert!(
         !news.contains("later resumes") && !news.contains("warning"),

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::draft::parent;
-use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
+use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation, is_nothing};
 
 /// So many bytes are written before they are sent on their way to disk, without waiting.
 const WRITE_PIECE: u64 = 2 << 20;
@@ -132,7 +132,7 @@ impl Files for DiskFiles {
                 ),
                 id: Some((found.dev(), found.ino())),
             })),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if is_nothing(error.kind()) => Ok(None),
             Err(error) => Err(FilesError::new(Operation::Inspect, path, error)),
         }
     }

@@ -13,7 +13,7 @@ mod image;
 
 use image::{Change, Image, Node};
 
-use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
+use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation, is_nothing};
 
 /// A file system in memory, shared by its clones.
 #[derive(Clone, Debug, Default)]
@@ -229,7 +229,7 @@ impl Files for MemoryFiles {
                     id: None,
                 },
             })),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if is_nothing(error.kind()) => Ok(None),
             Err(error) => Err(error),
         })
     }

@@ -18,7 +18,7 @@ use crate::commands::plan::{self, Report};
 use crate::config::{ModelSource, Origin, RunConfig};
 use crate::data::{RunData, held_out, tokenize};
 use crate::error::Failure;
-use crate::folder::RunDir;
+use crate::folder::{RunDir, real};
 use crate::machine;
 use crate::model::Blueprint;
 use crate::planning::{Assumptions, Phases, budget, fitting};
@@ -28,7 +28,7 @@ use crate::run::{Log, Run, report, saved_state};
 use crate::session::Session;
 use crate::settings::epochs;
 use crate::settings::inputs::{check_data, check_source};
-use crate::settings::resolve::{self, Resolved, absolute};
+use crate::settings::resolve::{self, Resolved};
 use crate::terminal::output;
 
 /// Trains a model.
@@ -187,13 +187,13 @@ fn make_dir(files: &dyn Files, args: &TrainArgs, config: &RunConfig) -> Result<R
 
 /// That a run does not lie within a folder of its data: it would be read as data when it resumes.
 fn check_outside(files: &dyn Files, out: &Path, config: &RunConfig) -> Result<(), Failure> {
-    let out = real(out)?;
+    let out = real(out);
     for data in [&config.data.path, &config.data.eval_data]
         .into_iter()
         .flatten()
     {
         let is_folder = files.metadata(data)?.is_some_and(|found| found.is_dir);
-        if is_folder && out.starts_with(real(data)?) {
+        if is_folder && out.starts_with(real(data)) {
             let message = format!(
                 "the run's folder {} is inside its data folder {}: it would be read as data",
                 out.display(),
@@ -203,18 +203,6 @@ fn check_outside(files: &dyn Files, out: &Path, config: &RunConfig) -> Result<()
         }
     }
     Ok(())
-}
-
-/// A path without symbolic links, as far as it is there.
-fn real(path: &Path) -> Result<PathBuf, Failure> {
-    let whole = absolute(path)?;
-    let there = whole
-        .ancestors()
-        .find_map(|part| Some((part, part.canonicalize().ok()?)));
-    Ok(match there {
-        Some((part, real)) => real.join(whole.strip_prefix(part).unwrap_or(Path::new(""))),
-        None => whole,
-    })
 }
 
 /// The files and folders that a run reads.

@@ -16,7 +16,6 @@ mod resume;
 mod run;
 mod training;
 
-pub(crate) use paths::absolute;
 pub use resume::resume;
 pub use run::{Resolved, run, train};
 

@@ -42,6 +42,22 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn nothing_lies_below_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = crate::files::MemoryFiles::new();
+    memory.create_dir_all(folder.path()).unwrap();
+    for files in [&DiskFiles as &dyn Files, &memory] {
+        let file = folder.path().join("file");
+        files.create(&file).unwrap();
+        for name in ["x", "x/y"] {
+            assert_eq!(files.metadata(&file.join(name)).unwrap(), None);
+        }
+        let made = files.create_dir_all(&file.join("x"));
+        assert_eq!(made.unwrap_err().source.kind(), ErrorKind::NotADirectory);
+    }
+}
+
+#[test]
 fn names_are_made_listed_changed_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
