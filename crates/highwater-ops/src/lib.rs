@@ -15,6 +15,7 @@
 
 mod device;
 mod kernels;
+#[cfg(feature = "laws")]
 pub mod laws;
 mod ops;
 mod table;
@@ -26,6 +27,7 @@ pub use device::{
 pub use kernels::{
     Draws, Formats, Limits, Master, Moments, StateCell, numbers_to, philox, round_to,
 };
+#[cfg(feature = "laws")]
 pub use laws::evaluate;
 pub use ops::*;
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};

@@ -1,6 +1,6 @@
 //! The table of operations: one row each, from which kernels, laws and documentation follow.
 
-use crate::{Kernels, Registered, Row};
+use crate::{Kernels, Row};
 use highwater_graph::{DType, Layout, Op, OpError, Shape, Spec};
 use std::sync::Arc;
 
@@ -186,9 +186,10 @@ pub struct Entry {
     pub rejects: fn() -> Vec<Reject>,
 }
 
+#[cfg(feature = "laws")]
 impl Entry {
     /// The kernel for tensors of these dtypes, if there is a row for them.
-    pub(crate) fn kernel(&self, inputs: &[Spec], outputs: &[Spec]) -> Option<Registered> {
+    pub(crate) fn kernel(&self, inputs: &[Spec], outputs: &[Spec]) -> Option<crate::Registered> {
         let row = self.rows.iter().find(|row| row.takes(inputs, outputs));
         row.map(Row::registered)
     }

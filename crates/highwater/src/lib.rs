@@ -111,6 +111,7 @@ pub mod op {
     pub use highwater_graph::{
         Autocast, Backward, Cost, DType, Effect, Layout, Op, OpError, Promotion, Shape, Spec,
     };
+    #[cfg(feature = "laws")]
     pub use highwater_ops::laws;
     pub use highwater_ops::{
         Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Limits, Pairs, Pool, Reject, Row,

@@ -113,7 +113,10 @@ impl Row {
             kernel: (self.kernel)(),
         }
     }
+}
 
+#[cfg(feature = "laws")]
+impl Row {
     /// The dtypes of inputs, the last of them again and again.
     pub(crate) fn input_dtypes(&self) -> impl Iterator<Item = DType> + use<> {
         let inputs = self.dtypes.inputs;

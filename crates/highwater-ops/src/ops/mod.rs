@@ -91,6 +91,7 @@ impl Kernels {
 }
 
 /// Every operation of this crate. A static: of a constant, every crate that names it would compile all kernels again.
+#[cfg(feature = "laws")]
 pub static OPS: &[Entry] = &joined::<_, { count(FOLDERS) }>(FOLDERS);
 
 /// Their kernels, by name. A table of its own, so that programs do not contain what laws try.
