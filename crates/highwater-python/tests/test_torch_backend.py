@@ -231,5 +231,5 @@ def test_parameters_that_a_call_does_not_use_are_counted(in_place: bool) -> None
     weights = sum(parameter.nbytes for parameter in Heads().parameters())
     report = call(1 << 30)
     assert report.floor_bytes > report.given_bytes >= weights
-    with pytest.raises(highwater.OverBudget, match="parameters that the call does not use"):
+    with pytest.raises(highwater.OverBudget, match="those that the call does not use"):
         call(weights)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import highwater.torch
 import pytest
@@ -106,3 +108,90 @@ def test_gradients_that_no_plan_has_room_for_are_told() -> None:
             loss.backward()
     assert [warning.filename for warning in told] == [__file__]
     assert all(torch.equal(p.grad, gradient) for p, gradient in zip(model.parameters(), expected) if p.grad is not None)
+
+
+class Teacher(nn.Module):
+    """Writes to a parameter in its forward, as models with a teacher that follows them do."""
+
+    def __init__(self, write: Callable[[nn.Module], None], reached: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.student, self.teacher = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.write, self.reached = write, reached
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.write(self)
+        target = self.teacher(x)
+        return (self.student(x) - (target if self.reached else target.detach())).square().mean()
+
+
+@torch.no_grad()
+def followed(model: nn.Module) -> None:
+    for a, b in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
+        a.mul_(0.9).add_(b, alpha=0.1)
+
+
+@torch.no_grad()
+def clamped(model: nn.Module) -> None:
+    model.teacher.weight.clamp_(-0.1, 0.1)
+
+
+def shrunk(model: nn.Module) -> None:
+    model.teacher.weight.data.mul_(0.9)
+
+
+WRITES: dict[str, Callable[[nn.Module], None]] = {"followed": followed, "clamped": clamped, "shrunk": shrunk}
+
+
+@pytest.mark.parametrize("reached", [False, True])
+@pytest.mark.parametrize("way", ["backend", "step", "step of the student"])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_to_a_leaf_brings_it_no_gradient(name: str, way: str, reached: bool) -> None:
+    def trained(way: str, memory: int | str) -> list[Tensor | int]:
+        torch._dynamo.reset()
+        model = Teacher(WRITES[name], reached)
+        updated = model.student if way.endswith("student") else model
+        optimizer = torch.optim.AdamW(updated.parameters(), lr=0.1, weight_decay=0.1)
+        x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+        if way.startswith("step") and memory:
+            step = highwater.torch.step(model, None, optimizer, memory=memory)
+            for _ in range(3):
+                step(x)
+        else:
+            call = torch.compile(model, backend=highwater.torch.backend(memory), dynamic=False) if memory else model
+            for _ in range(3):
+                call(x).backward()
+                optimizer.step()
+                model.zero_grad()
+        return [*(p.detach() for p in model.parameters()), torch.tensor(len(optimizer.state))]
+
+    if way.endswith("student") and reached:
+        with pytest.raises(highwater.torch.CannotPlan, match="not in the optimizer"):
+            trained(way, "1GiB")
+        return
+    with pytest.raises(highwater.OverBudget) as least:
+        trained(way, 1)
+    expected, floor = trained(way, 0), re.search(r"\((\d+) bytes\)", str(least.value))
+    assert floor
+    for memory in ("1GiB", int(floor[1])):
+        assert all(map(torch.equal, trained(way, memory), expected)), memory
+
+
+@pytest.mark.parametrize("way", ["backend", "step"])
+def test_inputs_that_a_model_does_not_use_are_counted(way: str) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor, mask: Tensor, **others: Tensor) -> Tensor:
+            return self.layer(x).square().mean()
+
+    model, x, mask, ids = Masked(), torch.randn(8, 16), torch.ones(300, 300), torch.ones(100, dtype=torch.int64)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    torch._dynamo.reset()
+    planned: Any = highwater.torch.backend("1GiB") if way == "backend" else highwater.torch.step(model, None, optimizer, memory="1GiB")
+    call = torch.compile(model, backend=planned, dynamic=False) if way == "backend" else planned
+    call(x, mask, ids=ids)
+    given = sum(tensor.nbytes for tensor in (*model.parameters(), x, mask, ids))
+    assert planned.reports[0].given_bytes >= given

@@ -33,6 +33,29 @@ def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
     end.args = (answers,)
 
 
+def without_written(graph: fx.Graph, inputs: Sequence[Any]) -> None:
+    """Has a joint graph answer no gradient for leaves by what it writes to them. AOT hands on the gradient of the written
+    value, which nobody has: what is written to a leaf is written without gradients."""
+    places = {place.meta.get("desc"): place for place in graph.find_nodes(op="placeholder")}
+    written = set[fx.Node]()
+    for described, tangent in places.items():
+        leaf = places.get(getattr(getattr(described, "output", None), "mutated_input", None))
+        if leaf is not None and is_leaf(leaf, inputs):
+            written.add(tangent)
+    for tangent in written:
+        for user in list(tangent.users):
+            others = [value for value in user.args if value is not tangent]
+            if user.target is torch.ops.aten.add.Tensor and len(others) == 1 and isinstance(others[0], fx.Node):
+                user.replace_all_uses_with(others[0])
+                graph.erase_node(user)
+    end = graph.output_node()
+    answers: list[Any] = list(end.args[0])  # type: ignore[arg-type]
+    for i, _ in places_of_gradients(graph):
+        if answers[i] in written:
+            answers[i] = None
+    end.args = (answers,)
+
+
 def places_of_gradients(graph: fx.Graph) -> Iterator[tuple[int, fx.Node]]:
     """The positions of gradients among a joint graph's outputs, each with the input that it is of. Between them may be
     others, such as the tokens that keep effects in order."""

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 
-from .._autograd.gradients import input_of, own_gradients
+from .._autograd.gradients import input_of, own_gradients, without_written
 from .._autograd.like_eager import like_eager, traced_like_eager
 from .._device.device import device_of
 from .._device.held import held, storage_key, unseen
 from .._device.transfers import TakeRoom, Transfers
+from .._dynamo.calls import passed
 from .._dynamo.modes import attention_kernels
 from .._emit.boxed import boxed, compile_graph
 from .._emit.emit import emit
@@ -164,6 +165,7 @@ class Planned:
     def for_inductor(self, module: fx.GraphModule, outputs: int, wish: Callable[[JointGraph], None]) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Plans a joint graph of Inductor's."""
         refuse_sizeless(module.graph)
+        without_written(module.graph, self.inputs)
         joint = JointGraph(module, outputs)
         wish(joint)
         choice, report = self._choose(joint)
@@ -173,6 +175,7 @@ class Planned:
     def _plan(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         refuse_sizeless(module.graph)
         like_eager(module.graph)
+        without_written(module.graph, self.inputs)
         own_gradients(module.graph, self.inputs, outputs)
         pieces = self.backend.graph_breaks == "separate"
         for place in module.graph.find_nodes(op="placeholder"):
@@ -187,11 +190,11 @@ class Planned:
     def _choose(self, joint: JointGraph) -> tuple[Choice, Report]:
         backend = self.backend
         model = backend._model() if backend._model else None
-        others = [*model.parameters(), *model.buffers()] if model is not None and backend.graph_breaks == "refuse" else []
+        others = [*model.parameters(), *model.buffers(), *passed()] if model is not None and backend.graph_breaks == "refuse" else []
         self.unused = unseen(others, self.inputs, joint.device)
         choices = Choices(joint, backend._costs, self.saved + self.gradients + self.unused, backend.host_memory)
         if self.unused:
-            joint.given_is += ", with parameters that the call does not use"
+            joint.given_is += ", with those that the call does not use"
         if self.gradients:
             joint.given_is += ", with gradients of earlier backwards"
         if self.saved:

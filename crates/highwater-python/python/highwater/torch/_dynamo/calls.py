@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch.utils import _pytree as pytree
 
 from .._messages.locations import level_of_user
 from . import conds as conds, random_branches as random_branches, python_draws as python_draws, avoided_breaks as avoided_breaks  # which change what Dynamo traces
@@ -104,6 +105,15 @@ def called() -> dict[str, Any]:
             break
         frame = frame.f_back
     return frame.f_locals if frame is not None and frame.f_code.co_name == "compile_wrapper" else {}
+
+
+def passed() -> list[torch.Tensor]:
+    """The tensors that the call under way was given, whether it uses them or not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "compile_wrapper":
+        frame = frame.f_back
+    given = (frame.f_locals.get("args"), frame.f_locals.get("kwargs")) if frame is not None else ()
+    return [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
 
 
 def module_of(call: Any) -> torch.nn.Module | None:

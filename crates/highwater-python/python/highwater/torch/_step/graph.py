@@ -13,11 +13,12 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .._autograd.gradients import input_of, is_laid_out, laid_out, places_of_gradients
+from .._autograd.gradients import input_of, is_laid_out, laid_out, places_of_gradients, without_written
 from .._autograd.like_eager import like_eager, traced_like_eager
 from .._device.device import Device, device_of
 from .._device.held import held, storage_key, unseen
 from .._device.transfers import Transfers
+from .._dynamo.calls import passed
 from .._dynamo.sizes import for_each_size, is_dynamic
 from .._emit.boxed import compile_graph
 from .._emit.emit import emit
@@ -154,11 +155,12 @@ class Whole:
         step = self.step
         refuse_sizeless(module.graph)
         like_eager(module.graph)
+        without_written(module.graph, inputs)
         received = Ending(module, inputs, step, Way(phase, self.way.one_by_one)).received
         joint = JointGraph(module, outputs, foretold=step.foretold)
         joint.given_is = "parameters, the optimizer's state and inputs"
         parameters = step.optimizers.parameters
-        outside = unseen([*step.model.parameters(), *step.model.buffers(), *parameters], inputs, joint.device)
+        outside = unseen([*step.model.parameters(), *step.model.buffers(), *parameters, *passed()], inputs, joint.device)
         gradients: list[Tensor] = []
         if not phase.first:
             # Earlier micro-batches may have reached others.
