@@ -178,6 +178,7 @@ fn pairs_have_to_ask_the_same() {
         json!({"conversations": [{"from": "human", "value": "q"}], "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"}}),
         json!({"instruction": "q", "input": "", "chosen": "yes", "rejected": "no"}),
         json!({"prompt": [u], "chosen": "yes", "rejected": "no"}),
+        json!({"prompt": "q", "messages": [u, a], "chosen": [u, a], "rejected": [u, b]}),
     ] {
         assert_eq!(one(&record).unwrap(), both, "{record}");
     }
@@ -195,6 +196,10 @@ fn pairs_have_to_ask_the_same() {
         (
             json!({"chosen": [a], "rejected": [b]}),
             "begin with an assistant turn",
+        ),
+        (
+            json!({"prompt": "q", "chosen": [a], "rejected": [b]}),
+            "prompt is a text, and chosen and rejected are lists of messages",
         ),
         (
             json!({"chosen": [u, a], "rejected": [u]}),

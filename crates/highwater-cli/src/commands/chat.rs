@@ -63,7 +63,9 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
         match said.trim() {
             "" => {}
             "/reset" => {
+                let speed = talk.speed;
                 talk = Talk::new(&loaded, &template, args);
+                talk.speed = speed;
                 output::news("the conversation starts over");
             }
             _ => match talk.take_turn(said, (args.tokens, &ends, &loaded.stop)) {

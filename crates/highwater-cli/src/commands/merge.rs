@@ -162,6 +162,15 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     if let Some(note) = merge.note() {
         output::news(note);
     }
+    let quantize = RunConfig::read(&files, &args.dir.join("config.toml"))
+        .ok() // A folder of adapters has none.
+        .and_then(|run| run.model.lora?.quantize);
+    if quantize.is_some() {
+        output::news(
+            "note: the adapters were trained with quantized weights and are added to the model's own, as PEFT does: \
+            its numbers are not quite those of the run",
+        );
+    }
     // All of it or nothing.
     let new = Draft::folder(&files, &args.out)?;
     let draft = new.path();

@@ -481,6 +481,17 @@ fn plans_are_explained_and_compared() {
         (code, &json["figures"][0]["name"]),
         (0, &Value::from("budget_bytes"))
     );
+    let settings = json["settings"].as_array().unwrap().iter();
+    let names: Vec<_> = settings
+        .map(|setting| setting["name"].as_str().unwrap())
+        .collect();
+    for name in ["training.batch", "training.seq", "training.steps"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    assert!(
+        !names.iter().any(|name| name.starts_with("origin")),
+        "{names:?}"
+    );
     for (line, expected, fails) in [
         ("plan --diff a.json run --batch 2", "takes no settings", 2),
         ("plan --diff a.json", "2 values required", 2),

@@ -16,9 +16,11 @@ impl Fields<'_> {
         let chosen = self.list_or_text("chosen", self.required("chosen")?)?;
         let rejected = self.list_or_text("rejected", self.required("rejected")?)?;
         let (chosen, rejected) = (&*chosen, &*rejected);
-        // A conversation beside them is what is asked, as LLaMA-Factory has it.
+        // A conversation beside them is what is asked, as LLaMA-Factory has it; not where it is the chosen one again.
         let beside = ["conversations", "messages"].into_iter();
-        let mut beside = beside.filter_map(|name| Some((name, self.said(name)?)));
+        let mut beside = beside
+            .filter_map(|name| Some((name, self.said(name)?)))
+            .filter(|(_, turns)| *turns != chosen);
         let asked = match beside.next() {
             Some((name, turns)) => Some((name, self.conversation_of(name, turns)?)),
             None => match self.said("prompt") {
@@ -105,6 +107,11 @@ impl Fields<'_> {
             let problem = match role {
                 Some("assistant") if asked > 0 => continue,
                 None if is_same => continue,
+                Some("assistant") if self.said("prompt").is_some() => {
+                    let problem = "prompt is a text, and chosen and rejected are lists of messages";
+                    let hint = "make prompt a list of messages too, or chosen and rejected texts";
+                    return Err(self.bad(problem).hinted(hint));
+                }
                 Some("assistant") => {
                     "chosen and rejected begin with an assistant turn: there is no prompt"
                         .to_owned()

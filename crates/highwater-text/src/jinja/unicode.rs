@@ -111,6 +111,10 @@ pub(super) fn title_case(c: char, out: &mut String) {
         'Ǳ' | 'ǲ' | 'ǳ' => Some('ǲ'),
         // Georgian letters have no title case.
         '\u{10d0}'..='\u{10ff}' => Some(c),
+        // Greek letters with an iota below, which is a letter of its own in capitals alone.
+        '\u{1f80}'..='\u{1faf}' => char::from_u32(u32::from(c) | 8),
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => char::from_u32(u32::from(c) + 9),
+        '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}' => Some(c),
         _ => None,
     };
     if let Some(same) = same {
@@ -119,7 +123,13 @@ pub(super) fn title_case(c: char, out: &mut String) {
     }
     let mut upper = c.to_uppercase();
     out.extend(upper.next());
-    out.extend(upper.flat_map(char::to_lowercase));
+    for rest in upper {
+        match (c, rest) {
+            ('\u{149}', _) => out.push(rest),
+            ('\u{1fb0}'..='\u{1fff}', '\u{399}') => out.push('\u{345}'),
+            _ => out.extend(rest.to_lowercase()),
+        }
+    }
 }
 
 /// `str.casefold`.
@@ -137,4 +147,30 @@ pub(super) fn casefold(text: &str) -> Result<String> {
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::title_case;
+
+    #[test]
+    fn words_begin_as_in_python() {
+        // As `str.title` has them.
+        for (c, title) in [
+            ('\u{149}', "\u{2bc}N"),
+            ('ß', "Ss"),
+            ('ﬁ', "Fi"),
+            ('\u{1f80}', "\u{1f88}"),
+            ('\u{1fa8}', "\u{1fa8}"),
+            ('\u{1fb2}', "\u{1fba}\u{345}"),
+            ('\u{1fb3}', "\u{1fbc}"),
+            ('\u{1fb7}', "\u{391}\u{342}\u{345}"),
+            ('\u{1ffc}', "\u{1ffc}"),
+            ('\u{390}', "\u{399}\u{308}\u{301}"),
+        ] {
+            let mut out = String::new();
+            title_case(c, &mut out);
+            assert_eq!(out, title, "{c:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! In what two plans differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::figures::time;
+use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::folder::RunDir;
 
@@ -26,7 +27,7 @@ pub struct Diff {
     pub before: String,
     /// Where the second was read.
     pub after: String,
-    /// Settings that are not the same, as far as the plans tell them.
+    /// Settings that are not the same.
     pub settings: Vec<Setting>,
     /// What each comes to.
     pub figures: Vec<Figure>,
@@ -37,7 +38,7 @@ pub struct Diff {
 /// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
-    /// Name of the field in a plan's JSON.
+    /// Its name in `config.toml`.
     pub name: String,
     /// The first plan's.
     pub before: Value,
@@ -45,11 +46,11 @@ pub struct Setting {
     pub after: Value,
 }
 
-/// What a stored plan has; the forecast of a run's folder has no settings beside it.
+/// What a stored plan has. That of a run's folder has its settings in another file.
 #[derive(Deserialize)]
 struct Stored {
-    #[serde(default)]
-    settings: BTreeMap<String, Value>,
+    /// As they are in `config.toml`; older versions of this program did not write them.
+    config: Option<Value>,
     #[serde(flatten)]
     forecast: Forecast,
 }
@@ -108,7 +109,7 @@ pub fn diff(files: &dyn Files, before: &Path, after: &Path) -> Result<Diff, Fail
 
 fn read(files: &dyn Files, path: &Path) -> Result<Stored, Failure> {
     let folder = files.metadata(path)?.is_some_and(|found| found.is_dir);
-    let path = if folder {
+    let plan = if folder {
         RunDir::plan_of(path)
     } else {
         path.to_owned()
@@ -116,29 +117,58 @@ fn read(files: &dyn Files, path: &Path) -> Result<Stored, Failure> {
     let damaged = |why: String| {
         Failure::new(
             Code::Files,
-            format!("{}: not a plan: {why}", path.display()),
+            format!("{}: not a plan: {why}", plan.display()),
         )
         .hint("write one with `highwater plan --json > FILE`, or name the folder of a run")
     };
-    let mut file = files.open(&path)?;
+    let mut file = files.open(&plan)?;
     if file.bytes() > BYTES_MAX {
         return Err(damaged("too large".to_owned()));
     }
     let mut json = vec![0; file.bytes() as usize];
     file.read_exact_at(0, &mut json)?;
-    serde_json::from_slice(&json).map_err(|error| damaged(error.to_string()))
+    let mut stored: Stored =
+        serde_json::from_slice(&json).map_err(|error| damaged(error.to_string()))?;
+    if folder {
+        let config = RunConfig::read(files, &path.join("config.toml"))?;
+        let config = serde_json::to_value(config);
+        stored.config = Some(config.map_err(|error| Failure::new(Code::Internal, error))?);
+    }
+    Ok(stored)
 }
 
+/// The settings that differ; one that a plan does not have is null there.
 fn settings(a: &Stored, b: &Stored) -> Vec<Setting> {
-    let both = a.settings.iter().filter_map(|(name, before)| {
-        let after = b.settings.get(name)?;
-        (before != after).then(|| Setting {
-            name: name.clone(),
-            before: before.clone(),
-            after: after.clone(),
-        })
+    let (Some(a), Some(b)) = (&a.config, &b.config) else {
+        return Vec::new();
+    };
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    flatten("", a, &mut before);
+    flatten("", b, &mut after);
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let value =
+        |of: &BTreeMap<String, Value>, name: &str| of.get(name).cloned().unwrap_or(Value::Null);
+    let both = names.into_iter().map(|name| Setting {
+        name: name.clone(),
+        before: value(&before, name),
+        after: value(&after, name),
     });
-    both.collect()
+    both.filter(|setting| setting.before != setting.after)
+        .collect()
+}
+
+/// Settings by their whole names. What a run began with is none.
+fn flatten(name: &str, value: &Value, all: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(table) if name != "origin" => {
+            for (key, value) in table {
+                let dot = if name.is_empty() { "" } else { "." };
+                flatten(&format!("{name}{dot}{key}"), value, all);
+            }
+        }
+        Value::Object(_) => {}
+        value => drop(all.insert(name.to_owned(), value.clone())),
+    }
 }
 
 fn figures(a: &Forecast, b: &Forecast) -> Vec<Figure> {
@@ -225,7 +255,7 @@ fn differing(a: &Forecast, b: &Forecast) -> Vec<Differs> {
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "A is {}\nB is {}\n", self.before, self.after)?;
-        writeln!(f, "  {:<18}{:>12}{:>12}{:>14}", "", "A", "B", "B - A")?;
+        writeln!(f, "  {:<30}{:>12}{:>12}{:>14}", "", "A", "B", "B - A")?;
         for figure in &self.figures {
             writeln!(f, "{figure}")?;
         }
@@ -254,11 +284,7 @@ impl fmt::Display for Setting {
             other => other.to_string(),
         };
         let (before, after) = (say(&self.before), say(&self.after));
-        write!(
-            f,
-            "  {:<18}{before:>12}{after:>12}",
-            self.name.replace('_', " ")
-        )
+        write!(f, "  {:<30}{before:>12}{after:>12}", self.name)
     }
 }
 
@@ -283,7 +309,7 @@ impl fmt::Display for Figure {
         };
         write!(
             f,
-            "  {:<18}{:>12}{:>12}{:>14}",
+            "  {:<30}{:>12}{:>12}{:>14}",
             name.replace('_', " "),
             say(self.before),
             say(self.after),

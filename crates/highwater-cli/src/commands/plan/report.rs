@@ -27,6 +27,8 @@ pub struct Report {
     pub format: u32,
     /// The settings that decide.
     pub settings: Settings,
+    /// All settings, by the names that they have in `config.toml`.
+    pub config: RunConfig,
     /// Tokens or pictures that a step learns from.
     pub tokens_per_step: u64,
     /// Predicted tokens or pictures per second.
@@ -138,6 +140,7 @@ impl Report {
         Ok(Self {
             format: FORMAT,
             settings: Settings::new(config),
+            config: config.clone(),
             tokens_per_step: tokens,
             tokens_per_second: tokens as f64 / forecast.seconds_per_step,
             phases: if forecast.fits {

@@ -110,16 +110,21 @@ fn begin(
     let (json, spool) = (model.to_json(), dir.tokens_draft());
     let made = tokenize::spool(&**files, config, model, &spool)?;
     let mut notes: Vec<_> = held_out::describe(&**files, config)?.into_iter().collect();
+    let told = notes.clone();
     notes.extend(made.into_iter().flatten());
+    // Of data that is not enough it is told which files it is.
+    let open = |config: &RunConfig| {
+        RunData::open(files, config, model, &spool).map_err(|failure| failure.hints(told.clone()))
+    };
     if let Some(epochs) = config.training.epochs.take() {
-        let data = RunData::open(files, config, model, &spool)?;
+        let data = open(config)?;
         config.training.steps = data.steps(config, epochs.count);
         if !epochs.warmup_is_said {
             config.optimizer.warmup = config.training.steps / 20;
         }
         config.validate(model)?;
     }
-    let data = RunData::open(files, config, model, &spool)?;
+    let data = open(config)?;
     let (steps, held_out) = (config.training.steps, data.counts()[1]);
     let epochs = data.epochs(config, steps);
     if config.data.records.is_some() && held_out > 0 && epochs > 1.5 {

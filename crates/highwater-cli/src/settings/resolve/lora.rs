@@ -28,10 +28,15 @@ impl Settings {
             rank,
             alpha: self.lora_alpha.unwrap_or(2.0 * rank as f64),
             dropout: self.lora_dropout.unwrap_or(0.0),
-            targets: self.lora_targets.clone().unwrap_or_else(all),
+            targets: self.lora_targets.as_deref().map_or_else(all, trimmed),
             rs: self.lora_rs == Some(true),
             dora: self.lora_dora == Some(true),
             quantize: self.quantize,
         }))
     }
+}
+
+/// Names without the blanks that people write behind commas.
+fn trimmed(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| name.trim().to_owned()).collect()
 }
