@@ -157,16 +157,16 @@ fn settings(a: &Stored, b: &Stored) -> Vec<Setting> {
         .collect()
 }
 
-/// Settings by their whole names. What a run began with is none.
+/// Settings by their whole names. What a run began with is none, and budgets stand among the figures.
 fn flatten(name: &str, value: &Value, all: &mut BTreeMap<String, Value>) {
     match value {
-        Value::Object(table) if name != "origin" => {
+        _ if ["origin", "version", "machine.memory"].contains(&name) => {}
+        Value::Object(table) => {
             for (key, value) in table {
                 let dot = if name.is_empty() { "" } else { "." };
                 flatten(&format!("{name}{dot}{key}"), value, all);
             }
         }
-        Value::Object(_) => {}
         value => drop(all.insert(name.to_owned(), value.clone())),
     }
 }
