@@ -57,11 +57,14 @@ pub struct Survey {
     pub listing_bytes: u64,
 }
 
+/// What was found last, and of what.
+type Once<K, T> = Mutex<Option<(K, Arc<T>)>>;
+
 /// What was found of a run's data already: each thing once.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    layout: Mutex<Option<(PathBuf, Arc<Layout>)>>,
-    survey: Mutex<Option<((PathBuf, Reads), Arc<Survey>)>>,
+    layout: Once<PathBuf, Layout>,
+    survey: Once<(PathBuf, Reads), Survey>,
 }
 
 impl Seen {
@@ -91,7 +94,7 @@ impl Seen {
 }
 
 fn once<K: PartialEq, T>(
-    cell: &Mutex<Option<(K, Arc<T>)>>,
+    cell: &Once<K, T>,
     key: K,
     find: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<Arc<T>, Failure> {

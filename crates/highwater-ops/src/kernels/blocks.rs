@@ -103,6 +103,9 @@ impl<T: Float> Reader<'_, T> {
     }
 }
 
+/// Fills a piece of an output, whose first element is told, from pieces of as many inputs.
+pub(crate) type Fill<'f, T, U, const N: usize> = &'f (dyn Fn(usize, [&[T]; N], &mut [U]) + Sync);
+
 /// Fills `output` with a function of the `inputs`, elementwise: inputs broadcast to the output's
 /// shape; any layouts; the output must be dense, and may lie over inputs of its own layout.
 ///
@@ -114,7 +117,7 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
     pool: &Pool,
     inputs: [&View<'_>; N],
     output: &mut View<'_>,
-    f: &(dyn Fn(usize, [&[T]; N], &mut [U]) + Sync),
+    f: Fill<'_, T, U, N>,
 ) -> Result<(), KernelError> {
     let numel = output.numel();
     if numel == 0 {
@@ -209,7 +212,7 @@ pub(crate) fn map_floats<T: Float, const N: usize>(
     pool: &Pool,
     inputs: [&View<'_>; N],
     output: &mut View<'_>,
-    f: &(dyn Fn(usize, [&[f32]; N], &mut [f32]) + Sync),
+    f: Fill<'_, f32, f32, N>,
 ) -> Result<(), KernelError> {
     map::<T, T, N>(pool, inputs, output, &|start, inputs, out| {
         let mut stage = ([[0.0; BLOCK]; N], [0.0; BLOCK]);
@@ -236,12 +239,15 @@ pub(crate) fn on_floats<T: Float, const N: usize>(
     }
 }
 
+/// As [`Fill`], of one thread.
+type OnPiece<'f, const N: usize> = dyn Fn(usize, [&[f32]; N], &mut [f32]) + 'f;
+
 /// [`on_floats`] of what is not `f32`.
 fn staged<T: Float, const N: usize>(
     inputs: [&[T]; N],
     out: &mut [T],
     (wide, results): Stage<'_, N>,
-    f: &dyn Fn(usize, [&[f32]; N], &mut [f32]),
+    f: &OnPiece<'_, N>,
 ) {
     for (i, out) in out.chunks_mut(BLOCK).enumerate() {
         let (at, len) = (i * BLOCK, out.len());

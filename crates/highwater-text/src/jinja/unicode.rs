@@ -109,12 +109,11 @@ pub(super) fn title_case(c: char, out: &mut String) {
         'Ǉ' | 'ǈ' | 'ǉ' => Some('ǈ'),
         'Ǌ' | 'ǋ' | 'ǌ' => Some('ǋ'),
         'Ǳ' | 'ǲ' | 'ǳ' => Some('ǲ'),
-        // Georgian letters have no title case.
-        '\u{10d0}'..='\u{10ff}' => Some(c),
+        // Georgian letters have no title case; others have it already.
+        '\u{10d0}'..='\u{10ff}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}' => Some(c),
         // Greek letters with an iota below, which is a letter of its own in capitals alone.
         '\u{1f80}'..='\u{1faf}' => char::from_u32(u32::from(c) | 8),
         '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => char::from_u32(u32::from(c) + 9),
-        '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}' => Some(c),
         _ => None,
     };
     if let Some(same) = same {

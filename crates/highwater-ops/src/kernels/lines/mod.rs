@@ -134,13 +134,16 @@ pub(crate) fn map_along<T: Float>(
     })
 }
 
+/// What is made of columns of two inputs that lie side by side, so many, in the first.
+type Columns<'f> = &'f (dyn Fn(&mut [f32], &[f32], usize) + Sync);
+
 /// As [`map_along`], of the lines of two inputs, the first of which the output may lie over; scratch memory is of
 /// [`Lines::pair_bytes`].
 pub(crate) fn map_pairs_along<T: Float>(
     args: &mut Args<'_>,
     dim: usize,
     row: &(dyn Fn(&mut [f32], &[f32]) + Sync),
-    columns: &(dyn Fn(&mut [f32], &[f32], usize) + Sync),
+    columns: Columns<'_>,
 ) -> Result<(), KernelError> {
     let (inputs, output) = ([&args.inputs[0], &args.inputs[1]], &mut args.outputs[0]);
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);

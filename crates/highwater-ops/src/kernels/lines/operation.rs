@@ -116,7 +116,7 @@ macro_rules! line_ops {
                 &self,
                 backward: &mut highwater_graph::Backward<'_>,
             ) -> Result<(), highwater_graph::OpError> {
-                $gradient(self, backward)
+                $gradient(*self, backward)
             })?
         }
     )*};

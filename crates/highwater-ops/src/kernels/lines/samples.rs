@@ -57,13 +57,13 @@ pub(crate) fn line_samples<O: Op>(op: impl Fn(usize) -> O, fills: &[Fill]) -> Ve
 pub(crate) fn line_rejects<O: Op>(op: impl Fn(usize) -> O, arity: usize) -> Vec<Reject> {
     let reject = |dim, inputs, error| Reject::new(op(dim), inputs, error);
     let mut rejects = vec![
-        reject(2, vec![f32s(&[2, 3]); arity], is_attribute),
-        reject(1, vec![f32s(&[]); arity], is_attribute),
-        reject(0, vec![f32s(&[3]); arity + 1], is_arity),
+        reject(2, vec![f32s([2, 3]); arity], is_attribute),
+        reject(1, vec![f32s([]); arity], is_attribute),
+        reject(0, vec![f32s([3]); arity + 1], is_arity),
         reject(0, vec![Spec::contiguous(DType::I16, [3]); arity], is_dtype),
     ];
     if arity == 2 {
-        rejects.push(reject(0, vec![f32s(&[2, 3]), f32s(&[3])], is_shape));
+        rejects.push(reject(0, vec![f32s([2, 3]), f32s([3])], is_shape));
     }
     rejects
 }

@@ -105,8 +105,8 @@ fn layouts() -> Vec<Layout> {
 pub(crate) fn rejects<const N: usize>(op: &(impl Op + Clone)) -> Vec<Reject> {
     let reject = |inputs: Vec<Spec>, error| Reject::new(op.clone(), inputs, error);
     let mut rejects = vec![
-        reject(vec![f32s(&[3]); N + 1], is_arity),
-        reject(vec![f32s(&[3]); N - 1], is_arity),
+        reject(vec![f32s([3]); N + 1], is_arity),
+        reject(vec![f32s([3]); N - 1], is_arity),
         reject(vec![Spec::contiguous(DType::I16, [3]); N], |error| {
             matches!(
                 error,
@@ -118,8 +118,8 @@ pub(crate) fn rejects<const N: usize>(op: &(impl Op + Clone)) -> Vec<Reject> {
         }),
     ];
     if N > 1 {
-        let mut shapes = vec![f32s(&[2, 3]); N];
-        shapes[1] = f32s(&[2]);
+        let mut shapes = vec![f32s([2, 3]); N];
+        shapes[1] = f32s([2]);
         rejects.push(reject(shapes, is_shape));
     }
     rejects

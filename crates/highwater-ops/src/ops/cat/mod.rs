@@ -141,17 +141,17 @@ fn samples() -> Vec<Sample> {
         sample(0, &[&[0, 5], &[0, 5]]),
         // Transposed, broadcast, a window of rows, and all from somewhere inside their storages.
         sample(0, &[&[37, 65], &[5, 65], &[9, 65]])
-            .input(0, f32_strided(&[37, 65], &[1, 37], 0), Fill::Normal(1.0))
-            .input(1, f32_strided(&[5, 65], &[0, 1], 7), Fill::Normal(1.0))
-            .input(2, f32_strided(&[9, 65], &[80, 1], 3), Fill::Normal(1.0)),
+            .input(0, f32_strided([37, 65], &[1, 37], 0), Fill::Normal(1.0))
+            .input(1, f32_strided([5, 65], &[0, 1], 7), Fill::Normal(1.0))
+            .input(2, f32_strided([9, 65], &[80, 1], 3), Fill::Normal(1.0)),
         sample(2, &[&[5, 130, 8], &[5, 130, 24]]).input(
             1,
-            f32_strided(&[5, 130, 24], &[24, 120, 1], 0),
+            f32_strided([5, 130, 24], &[24, 120, 1], 0),
             Fill::Normal(1.0),
         ),
         sample(1, &[&[], &[130, 9, 3]]).input(
             0,
-            f32_strided(&[130, 6, 3], &[0, 3, 1], 2),
+            f32_strided([130, 6, 3], &[0, 3, 1], 2),
             Fill::Normal(1.0),
         ),
     ];

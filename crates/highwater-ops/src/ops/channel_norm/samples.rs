@@ -23,7 +23,7 @@ fn layouts() -> Vec<Layout> {
 
 /// A norm of `x` with statistics of channels and parameters behind it.
 fn forward(op: impl Op, x: Spec, given: bool, affine: bool) -> Sample {
-    let channels = f32s(&[x.shape()[1]]);
+    let channels = f32s([x.shape()[1]]);
     let mut inputs = vec![(x, Fill::Normal(2.0))];
     if given {
         inputs.push((channels.clone(), Fill::Normal(1.0)));
@@ -50,8 +50,8 @@ pub(super) fn batch() -> Vec<Sample> {
         let affine = i % 3 != 1;
         samples.push(forward(op(affine), f32_view(layout), false, affine));
     }
-    samples.push(forward(op(true), f32s(&[3, 0, 4]), false, true));
-    let mut far = forward(op(true), f32s(&[4, 3, 16]), false, true);
+    samples.push(forward(op(true), f32s([3, 0, 4]), false, true));
+    let mut far = forward(op(true), f32s([4, 3, 16]), false, true);
     far.inputs[0].1 = Fill::Uniform(100.0, 103.0);
     // The mean is rounded to `f32`.
     samples.push(far.tolerance(1e-4));
@@ -68,7 +68,7 @@ pub(super) fn inference() -> Vec<Sample> {
         let affine = i % 3 != 1;
         samples.push(forward(op(affine), f32_view(layout), true, affine));
     }
-    samples.push(forward(op(true), f32s(&[0, 3, 4]), true, true));
+    samples.push(forward(op(true), f32s([0, 3, 4]), true, true));
     samples
 }
 
@@ -83,15 +83,15 @@ pub(super) fn group() -> Vec<Sample> {
         let affine = i % 3 != 1;
         samples.push(forward(op(2, affine), f32_view(layout), false, affine));
     }
-    samples.push(forward(op(4, true), f32s(&[3, 4, 9]), false, true));
-    samples.push(forward(op(1, true), f32s(&[3, 4, 9]), false, true));
-    samples.push(forward(op(2, true), f32s(&[0, 4, 9]), false, true));
+    samples.push(forward(op(4, true), f32s([3, 4, 9]), false, true));
+    samples.push(forward(op(1, true), f32s([3, 4, 9]), false, true));
+    samples.push(forward(op(2, true), f32s([0, 4, 9]), false, true));
     samples
 }
 
 fn gradient(op: ChannelNormBackward, g: Spec, x: Spec) -> Sample {
     let statistics = op.kind.statistics(x.shape());
-    let channels = f32s(&[x.shape()[1]]);
+    let channels = f32s([x.shape()[1]]);
     let mut inputs = vec![
         (g, Fill::Normal(1.0)),
         (x, Fill::Normal(1.0)),

@@ -131,10 +131,10 @@ fn norm_samples() -> Vec<Sample> {
         Sample::new(GradNorm, &[&[0, 3], &[65], &[], &[3, 130]]),
         Sample::new(GradNorm, &[&[3, 130, 257], &[37]]),
         Sample::new(GradNorm, &[&[37, 65], &[130, 5]])
-            .input(0, f32_strided(&[37, 65], &[1, 40], 3), Fill::Normal(1e3))
+            .input(0, f32_strided([37, 65], &[1, 40], 3), Fill::Normal(1e3))
             .input(
                 1,
-                f32_strided(&[130, 5], &[0, 2], 1),
+                f32_strided([130, 5], &[0, 2], 1),
                 Fill::Uniform(-1.0, 2.0),
             ),
     ];

@@ -107,8 +107,8 @@ pub(super) fn conv() -> Vec<Sample> {
     let mut samples = Vec::new();
     for (i, (settings, x, w)) in cases().into_iter().enumerate() {
         let bias = i % 2 == 0;
-        let mut inputs = vec![f32s(&x), f32s(&w)];
-        inputs.extend(bias.then(|| f32s(&[w[0]])));
+        let mut inputs = vec![f32s(x), f32s(w)];
+        inputs.extend(bias.then(|| f32s([w[0]])));
         samples.push(sample(Conv2d { settings, bias }, inputs));
     }
     let (settings, x, w) = cases().swap_remove(1);
@@ -125,8 +125,8 @@ pub(super) fn transpose() -> Vec<Sample> {
         let y = made(&settings, &x, &w);
         let op = settings.transpose([x[2], x[3]], [w[2], w[3]]);
         let bias = i % 2 == 1;
-        let mut inputs = vec![f32s(&y), f32s(&w)];
-        inputs.extend(bias.then(|| f32s(&[x[1]])));
+        let mut inputs = vec![f32s(y), f32s(w)];
+        inputs.extend(bias.then(|| f32s([x[1]])));
         samples.push(sample(ConvTranspose2d { bias, ..op }, inputs));
     }
     let (settings, x, w) = cases().swap_remove(2);
@@ -143,7 +143,7 @@ pub(super) fn transpose() -> Vec<Sample> {
     };
     samples.push(sample(
         far,
-        vec![f32s(&[2, 3, 4, 5]), f32s(&[3, 2, 2, 3]), f32s(&[2])],
+        vec![f32s([2, 3, 4, 5]), f32s([3, 2, 2, 3]), f32s([2])],
     ));
     samples
 }
@@ -157,14 +157,14 @@ pub(super) fn weight() -> Vec<Sample> {
         .into_iter()
         .map(|(settings, x, w)| {
             let g = made(&settings, &x, &w);
-            sample(settings, w, f32s(&x), f32s(&g))
+            sample(settings, w, f32s(x), f32s(g))
         })
         .collect();
     let (settings, x, w) = cases().swap_remove(2);
     let g = made(&settings, &x, &w);
     samples.push(sample(settings, w, channels_last(&x), channels_last(&g)));
     let repeated = f32_strided(g, &[0; 4], 1);
-    samples.push(sample(settings, w, f32s(&x), repeated));
+    samples.push(sample(settings, w, f32s(x), repeated));
     samples
 }
 

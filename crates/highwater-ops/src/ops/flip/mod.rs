@@ -87,8 +87,8 @@ fn samples() -> Vec<Sample> {
         of(&[0], &[0, 5]),
         of(&[1], &[3, 0]),
         of(&[], &[]),
-        of(&[0], &[37, 65]).input(0, f32_strided(&[37, 65], &[1, 40], 2), Fill::Normal(1.0)),
-        of(&[1], &[37, 65]).input(0, f32_strided(&[37, 65], &[0, 1], 3), Fill::Normal(1.0)),
+        of(&[0], &[37, 65]).input(0, f32_strided([37, 65], &[1, 40], 2), Fill::Normal(1.0)),
+        of(&[1], &[37, 65]).input(0, f32_strided([37, 65], &[0, 1], 3), Fill::Normal(1.0)),
     ];
     let dtypes = [DType::I64, DType::I16, DType::U32, DType::U8, DType::Bool];
     samples.extend(dtypes.map(whole));

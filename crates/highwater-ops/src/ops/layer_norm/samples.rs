@@ -34,7 +34,7 @@ pub(crate) fn layouts() -> Vec<Layout> {
 fn forward(op: LayerNorm, x: Spec, parameters: usize) -> Sample {
     let width = x.shape().last().copied().unwrap_or(1);
     let mut inputs = vec![(x, Fill::Normal(2.0))];
-    inputs.resize(1 + parameters, (f32s(&[width]), Fill::Normal(1.0)));
+    inputs.resize(1 + parameters, (f32s([width]), Fill::Normal(1.0)));
     Sample {
         op: Arc::new(op),
         inputs,
@@ -54,12 +54,12 @@ pub(super) fn samples() -> Vec<Sample> {
             [forward(FORWARD, x.clone(), 2), forward(plain, x, 0)]
         })
         .collect();
-    samples.push(forward(FORWARD, f32s(&[5, 37]), 1));
-    let mut far = forward(FORWARD, f32s(&[4, 64]), 2);
+    samples.push(forward(FORWARD, f32s([5, 37]), 1));
+    let mut far = forward(FORWARD, f32s([4, 64]), 2);
     far.inputs[0].1 = Fill::Uniform(100.0, 103.0);
     samples.push(far.tolerance(1e-5));
     let strided = f32_strided([37], &[2], 1);
-    samples.push(forward(FORWARD, f32s(&[5, 37]), 2).input(1, strided, Fill::Normal(1.0)));
+    samples.push(forward(FORWARD, f32s([5, 37]), 2).input(1, strided, Fill::Normal(1.0)));
     samples
 }
 
@@ -72,7 +72,7 @@ fn backward(op: LayerNormBackward, g: Spec, x: &Spec) -> Sample {
         (f32s(lead), Fill::Uniform(0.5, 1.5)),
     ];
     if op.affine {
-        inputs.push((f32s(&[width]), Fill::Normal(1.0)));
+        inputs.push((f32s([width]), Fill::Normal(1.0)));
     }
     Sample {
         op: Arc::new(op),
@@ -100,9 +100,9 @@ pub(super) fn backward_samples() -> Vec<Sample> {
         .map(|layout| backward(BACKWARD, dense(&layout), &f32_view(layout)))
         .collect();
     for op in [plain, parameters, bias] {
-        samples.push(backward(op, f32s(&[5, 37]), &f32s(&[5, 37])));
+        samples.push(backward(op, f32s([5, 37]), &f32s([5, 37])));
         let g = f32_strided([130, 33], &[1, 130], 0);
-        samples.push(backward(op, g, &f32s(&[130, 33])));
+        samples.push(backward(op, g, &f32s([130, 33])));
     }
     samples
 }
@@ -114,16 +114,12 @@ pub(super) fn rejects() -> Vec<Reject> {
     };
     let i64s = Spec::contiguous(DType::I64, [3, 4]);
     vec![
-        Reject::new(FORWARD, vec![f32s(&[3, 4])], is_arity),
-        Reject::new(
-            FORWARD,
-            vec![f32s(&[3, 4]), f32s(&[3]), f32s(&[4])],
-            is_shape,
-        ),
-        Reject::new(FORWARD, vec![f32s(&[]); 3], is_shape),
-        Reject::new(FORWARD, vec![f32s(&[3, 0]), f32s(&[0])], is_shape),
-        Reject::new(FORWARD, vec![i64s, f32s(&[4])], is_dtype),
-        Reject::new(eps, vec![f32s(&[3, 4]), f32s(&[4])], |e| {
+        Reject::new(FORWARD, vec![f32s([3, 4])], is_arity),
+        Reject::new(FORWARD, vec![f32s([3, 4]), f32s([3]), f32s([4])], is_shape),
+        Reject::new(FORWARD, vec![f32s([]); 3], is_shape),
+        Reject::new(FORWARD, vec![f32s([3, 0]), f32s([0])], is_shape),
+        Reject::new(FORWARD, vec![i64s, f32s([4])], is_dtype),
+        Reject::new(eps, vec![f32s([3, 4]), f32s([4])], |e| {
             matches!(
                 e,
                 OpError::Attribute {
@@ -136,7 +132,7 @@ pub(super) fn rejects() -> Vec<Reject> {
 }
 
 pub(super) fn backward_rejects() -> Vec<Reject> {
-    let (x, row, weight) = (f32s(&[3, 4]), f32s(&[3]), f32s(&[4]));
+    let (x, row, weight) = (f32s([3, 4]), f32s([3]), f32s([4]));
     let good = [
         x.clone(),
         x.clone(),

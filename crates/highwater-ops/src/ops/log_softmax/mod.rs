@@ -36,12 +36,12 @@ line_ops! {
     LogSoftmaxBackward: "log_softmax_backward", 2, 14.0, second;
 }
 
-fn gradient(op: &LogSoftmax, backward: &mut Backward<'_>) -> Result<(), OpError> {
+fn gradient(op: LogSoftmax, backward: &mut Backward<'_>) -> Result<(), OpError> {
     gradients::from_output(backward, LogSoftmaxBackward { dim: op.dim })
 }
 
 /// Of the gradient `u`: for `g` it is `u - sum u exp(y)`, for `y` it is `-u exp(y) sum g`.
-fn second(op: &LogSoftmaxBackward, backward: &mut Backward<'_>) -> Result<(), OpError> {
+fn second(op: LogSoftmaxBackward, backward: &mut Backward<'_>) -> Result<(), OpError> {
     let Some(u) = backward.grad(0) else {
         return Ok(());
     };

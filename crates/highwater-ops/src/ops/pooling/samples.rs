@@ -56,11 +56,11 @@ pub(super) fn maximum() -> Vec<Sample> {
     let op = |windows| MaxPool2d { windows };
     let mut samples: Vec<Sample> = cases()
         .into_iter()
-        .map(|(windows, x)| sample(op(windows), f32s(&x)))
+        .map(|(windows, x)| sample(op(windows), f32s(x)))
         .collect();
     let dilated = fixed([3, 2], [1, 2], [1, 1], [2, 3], false);
-    samples.push(sample(op(dilated), f32s(&[2, 2, 9, 10])));
-    samples.push(sample(op(Windows::Adaptive([1, 1])), f32s(&[1, 2, 20, 20])));
+    samples.push(sample(op(dilated), f32s([2, 2, 9, 10])));
+    samples.push(sample(op(Windows::Adaptive([1, 1])), f32s([1, 2, 20, 20])));
     samples.push(sample(op(cases()[0].0), strided()));
     samples
 }
@@ -72,8 +72,8 @@ pub(super) fn average() -> Vec<Sample> {
     };
     let mut samples = Vec::new();
     for (windows, x) in cases() {
-        samples.push(sample(op(windows, true), f32s(&x)));
-        samples.push(sample(op(windows, false), f32s(&x)));
+        samples.push(sample(op(windows, true), f32s(x)));
+        samples.push(sample(op(windows, false), f32s(x)));
     }
     samples.push(sample(op(cases()[0].0, true), strided()));
     samples
@@ -93,7 +93,7 @@ pub(super) fn average_backward() -> Vec<Sample> {
         };
         let sides = [x[2], x[3]];
         let op = AvgPool2dBackward { pool, sides };
-        samples.push(sample(op, f32s(&pooled(&windows, &x))));
+        samples.push(sample(op, f32s(pooled(&windows, &x))));
     }
     samples
 }
@@ -130,7 +130,7 @@ pub(super) fn maximum_backward() -> Vec<Sample> {
     let samples = inner().into_iter().map(|(windows, x, most)| {
         let sides = [x[2], x[3]];
         let g = pooled(&windows, &x);
-        with_places(MaxPool2dBackward { windows, sides }, f32s(&g), &g, most)
+        with_places(MaxPool2dBackward { windows, sides }, f32s(g), &g, most)
     });
     samples.collect()
 }
@@ -138,7 +138,7 @@ pub(super) fn maximum_backward() -> Vec<Sample> {
 pub(super) fn select() -> Vec<Sample> {
     let samples = inner().into_iter().map(|(windows, x, most)| {
         let places = pooled(&windows, &x);
-        with_places(MaxPool2dSelect { windows }, f32s(&x), &places, most)
+        with_places(MaxPool2dSelect { windows }, f32s(x), &places, most)
     });
     samples.collect()
 }
@@ -156,15 +156,15 @@ pub(super) fn maximum_rejects() -> Vec<Reject> {
     let still = fixed([2, 2], [0, 1], [0, 0], [1, 1], false);
     let padded = fixed([2, 2], [1, 1], [2, 0], [1, 1], false);
     vec![
-        Reject::new(op(cases()[0].0), vec![f32s(&[3, 6, 7])], is_shape),
-        Reject::new(op(cases()[0].0), vec![f32s(&[2, 3, 1, 7])], is_shape),
+        Reject::new(op(cases()[0].0), vec![f32s([3, 6, 7])], is_shape),
+        Reject::new(op(cases()[0].0), vec![f32s([2, 3, 1, 7])], is_shape),
         Reject::new(
             op(Windows::Adaptive([1, 1])),
-            vec![f32s(&[2, 3, 0, 7])],
+            vec![f32s([2, 3, 0, 7])],
             is_shape,
         ),
-        Reject::new(op(still), vec![f32s(&[2, 3, 6, 7])], is_attribute),
-        Reject::new(op(padded), vec![f32s(&[2, 3, 6, 7])], is_attribute),
+        Reject::new(op(still), vec![f32s([2, 3, 6, 7])], is_attribute),
+        Reject::new(op(padded), vec![f32s([2, 3, 6, 7])], is_attribute),
     ]
 }
 
@@ -174,13 +174,13 @@ pub(super) fn maximum_backward_rejects() -> Vec<Reject> {
         windows,
         sides: [6, 7],
     };
-    let g = f32s(&[2, 3, 3, 3]);
+    let g = f32s([2, 3, 3, 3]);
     let places = |shape: &[usize]| Spec::contiguous(DType::U8, shape);
     vec![
         Reject::new(op, vec![g.clone(), places(&[2, 3, 3, 2])], is_shape),
         Reject::new(
             op,
-            vec![f32s(&[2, 3, 3, 2]), places(&[2, 3, 3, 3])],
+            vec![f32s([2, 3, 3, 2]), places(&[2, 3, 3, 3])],
             is_shape,
         ),
         Reject::new(op, vec![g.clone(), g], is_dtype),
@@ -192,7 +192,7 @@ pub(super) fn select_rejects() -> Vec<Reject> {
         windows: cases()[0].0,
     };
     let places = Spec::contiguous(DType::U8, [2, 3, 3, 2]);
-    vec![Reject::new(op, vec![f32s(&[2, 3, 6, 7]), places], is_shape)]
+    vec![Reject::new(op, vec![f32s([2, 3, 6, 7]), places], is_shape)]
 }
 
 pub(super) fn average_rejects() -> Vec<Reject> {
@@ -202,8 +202,8 @@ pub(super) fn average_rejects() -> Vec<Reject> {
     };
     let dilated = fixed([2, 2], [1, 1], [0, 0], [2, 1], false);
     vec![
-        Reject::new(op(cases()[0].0), vec![f32s(&[2, 3, 1, 7])], is_shape),
-        Reject::new(op(dilated), vec![f32s(&[2, 3, 6, 7])], is_attribute),
+        Reject::new(op(cases()[0].0), vec![f32s([2, 3, 1, 7])], is_shape),
+        Reject::new(op(dilated), vec![f32s([2, 3, 6, 7])], is_attribute),
     ]
 }
 
@@ -216,5 +216,5 @@ pub(super) fn average_backward_rejects() -> Vec<Reject> {
         pool,
         sides: [6, 7],
     };
-    vec![Reject::new(op, vec![f32s(&[2, 3, 3, 4])], is_shape)]
+    vec![Reject::new(op, vec![f32s([2, 3, 3, 4])], is_shape)]
 }

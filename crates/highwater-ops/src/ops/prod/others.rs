@@ -147,7 +147,7 @@ line_ops! {
     ProdOfOthersBackward: "prod_of_others_backward", 2, 16.0;
 }
 
-fn gradient(op: &ProdOfOthers, backward: &mut Backward<'_>) -> Result<(), OpError> {
+fn gradient(op: ProdOfOthers, backward: &mut Backward<'_>) -> Result<(), OpError> {
     gradients::from_input(backward, ProdOfOthersBackward { dim: op.dim })
 }
 

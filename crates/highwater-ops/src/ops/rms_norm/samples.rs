@@ -17,7 +17,7 @@ const BACKWARD: RmsNormBackward = RmsNormBackward {
 fn forward(x: Spec, weight: bool, fill: Fill) -> Sample {
     let width = x.shape().last().copied().unwrap_or(1);
     let mut inputs = vec![(x, fill)];
-    inputs.resize(1 + usize::from(weight), (f32s(&[width]), Fill::Normal(1.0)));
+    inputs.resize(1 + usize::from(weight), (f32s([width]), Fill::Normal(1.0)));
     Sample {
         op: Arc::new(FORWARD),
         inputs,
@@ -32,9 +32,9 @@ pub(super) fn samples() -> Vec<Sample> {
     };
     let mut samples: Vec<Sample> = layouts().into_iter().flat_map(both).collect();
     let far = Fill::Uniform(100.0, 103.0);
-    samples.push(forward(f32s(&[4, 64]), true, far));
+    samples.push(forward(f32s([4, 64]), true, far));
     let strided = f32_strided([37], &[2], 1);
-    samples.push(forward(f32s(&[5, 37]), true, normal).input(1, strided, Fill::Normal(1.0)));
+    samples.push(forward(f32s([5, 37]), true, normal).input(1, strided, Fill::Normal(1.0)));
     samples
 }
 
@@ -46,7 +46,7 @@ fn backward(op: RmsNormBackward, g: Spec, x: &Spec) -> Sample {
         (f32s(lead), Fill::Uniform(0.5, 1.5)),
     ];
     if op.affine {
-        inputs.push((f32s(&[width]), Fill::Normal(1.0)));
+        inputs.push((f32s([width]), Fill::Normal(1.0)));
     }
     Sample {
         op: Arc::new(op),
@@ -70,9 +70,9 @@ pub(super) fn backward_samples() -> Vec<Sample> {
         .map(|layout| backward(BACKWARD, dense(&layout), &f32_view(layout)))
         .collect();
     for op in [plain, weight] {
-        samples.push(backward(op, f32s(&[5, 37]), &f32s(&[5, 37])));
+        samples.push(backward(op, f32s([5, 37]), &f32s([5, 37])));
         let g = f32_strided([130, 33], &[1, 130], 0);
-        samples.push(backward(op, g, &f32s(&[130, 33])));
+        samples.push(backward(op, g, &f32s([130, 33])));
     }
     samples
 }
@@ -81,16 +81,12 @@ pub(super) fn rejects() -> Vec<Reject> {
     let i64s = Spec::contiguous(DType::I64, [3, 4]);
     vec![
         Reject::new(FORWARD, vec![], is_arity),
-        Reject::new(
-            FORWARD,
-            vec![f32s(&[3, 4]), f32s(&[4]), f32s(&[4])],
-            is_arity,
-        ),
-        Reject::new(FORWARD, vec![f32s(&[3, 4]), f32s(&[3])], is_shape),
-        Reject::new(FORWARD, vec![f32s(&[])], is_shape),
-        Reject::new(FORWARD, vec![f32s(&[3, 0]), f32s(&[0])], is_shape),
+        Reject::new(FORWARD, vec![f32s([3, 4]), f32s([4]), f32s([4])], is_arity),
+        Reject::new(FORWARD, vec![f32s([3, 4]), f32s([3])], is_shape),
+        Reject::new(FORWARD, vec![f32s([])], is_shape),
+        Reject::new(FORWARD, vec![f32s([3, 0]), f32s([0])], is_shape),
         Reject::new(FORWARD, vec![i64s], is_dtype),
-        Reject::new(RmsNorm { eps: f64::NAN }, vec![f32s(&[3, 4])], |e| {
+        Reject::new(RmsNorm { eps: f64::NAN }, vec![f32s([3, 4])], |e| {
             matches!(
                 e,
                 OpError::Attribute {
@@ -103,7 +99,7 @@ pub(super) fn rejects() -> Vec<Reject> {
 }
 
 pub(super) fn backward_rejects() -> Vec<Reject> {
-    let (x, row, weight) = (f32s(&[3, 4]), f32s(&[3]), f32s(&[4]));
+    let (x, row, weight) = (f32s([3, 4]), f32s([3]), f32s([4]));
     let good = [x.clone(), x, row.clone(), weight.clone()];
     let with = |i: usize, spec: &Spec| {
         let mut inputs = good.to_vec();

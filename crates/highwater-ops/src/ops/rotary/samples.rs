@@ -35,20 +35,17 @@ fn shapes() -> Vec<(Spec, Spec)> {
         .and_then(|heads| heads.transpose(1, 2));
     let columns = f32_strided([7, 4], &[1, 7], 0);
     vec![
-        (f32s(&[5, 8]), f32s(&[5, 4])),
-        (f32s(&[2, 3, 7, 10]), f32s(&[7, 5])),
-        (f32s(&[2, 3, 7, 10]), f32s(&[7, 3])),
-        (f32s(&[2, 3, 7, 10]), f32s(&[2, 1, 7, 5])),
-        (f32s(&[2, 3, 7, 8]), columns),
-        (f32s(&[300, 4, 130]), f32s(&[4, 65])),
-        (f32s(&[300, 4, 64]), f32s(&[1, 32])),
-        (f32s(&[9, 7]), f32s(&[9, 0])),
-        (f32s(&[0, 8]), f32s(&[0, 4])),
-        (f32s(&[8]), f32s(&[4])),
-        (
-            queries.map_or(f32s(&[2, 4, 5, 16]), f32_view),
-            f32s(&[5, 8]),
-        ),
+        (f32s([5, 8]), f32s([5, 4])),
+        (f32s([2, 3, 7, 10]), f32s([7, 5])),
+        (f32s([2, 3, 7, 10]), f32s([7, 3])),
+        (f32s([2, 3, 7, 10]), f32s([2, 1, 7, 5])),
+        (f32s([2, 3, 7, 8]), columns),
+        (f32s([300, 4, 130]), f32s([4, 65])),
+        (f32s([300, 4, 64]), f32s([1, 32])),
+        (f32s([9, 7]), f32s([9, 0])),
+        (f32s([0, 8]), f32s([0, 4])),
+        (f32s([8]), f32s([4])),
+        (queries.map_or(f32s([2, 4, 5, 16]), f32_view), f32s([5, 8])),
     ]
 }
 
@@ -72,14 +69,14 @@ pub(super) fn rejects() -> Vec<Reject> {
     let of = |x: &[usize], cos: &[usize], sin: &[usize]| vec![f32s(x), f32s(cos), f32s(sin)];
     let half = Spec::contiguous(DType::BF16, [5, 4]);
     vec![
-        reject(vec![f32s(&[5, 8]); 2], is_arity),
+        reject(vec![f32s([5, 8]); 2], is_arity),
         reject(of(&[5, 8], &[5, 4], &[5, 3]), is_shape),
         reject(of(&[5, 8], &[5, 5], &[5, 5]), is_shape),
         reject(of(&[5, 8], &[4, 4], &[4, 4]), is_shape),
         reject(of(&[5, 8], &[], &[]), is_shape),
         reject(of(&[], &[4], &[4]), is_shape),
         reject(of(&[5, 8], &[2, 5, 4], &[2, 5, 4]), is_shape),
-        reject(vec![f32s(&[5, 8]), half.clone(), half], is_dtype),
+        reject(vec![f32s([5, 8]), half.clone(), half], is_dtype),
         reject(vec![Spec::contiguous(DType::I64, [5, 8]); 3], is_dtype),
     ]
 }

@@ -36,19 +36,19 @@ line_ops! {
     SoftmaxBackward: "softmax_backward", 2, 4.0, second;
 }
 
-fn gradient(op: &Softmax, backward: &mut Backward<'_>) -> Result<(), OpError> {
+fn gradient(op: Softmax, backward: &mut Backward<'_>) -> Result<(), OpError> {
     gradients::from_output(backward, SoftmaxBackward { dim: op.dim })
 }
 
 /// Of the gradient `u`: for `g` it is what this operation makes of `u`, for `y` it is
 /// `u (g - sum g y) - g sum u y`.
-fn second(op: &SoftmaxBackward, backward: &mut Backward<'_>) -> Result<(), OpError> {
+fn second(op: SoftmaxBackward, backward: &mut Backward<'_>) -> Result<(), OpError> {
     let Some(u) = backward.grad(0) else {
         return Ok(());
     };
     let (g, y) = (backward.input(0), backward.input(1));
     if backward.needs(0) {
-        let grad = backward.emit_one(*op, &[u.clone(), y.clone()])?;
+        let grad = backward.emit_one(op, &[u.clone(), y.clone()])?;
         backward.set(0, grad);
     }
     if backward.needs(1) {

@@ -170,8 +170,8 @@ fn samples() -> Vec<Sample> {
 fn rejects() -> Vec<Reject> {
     let reject = |inputs: Vec<Spec>, error| Reject::new(SwigluBackward, inputs, error);
     vec![
-        reject(vec![f32s(&[3]); 2], is_arity),
-        reject(vec![f32s(&[3]), f32s(&[3]), f32s(&[4])], is_shape),
+        reject(vec![f32s([3]); 2], is_arity),
+        reject(vec![f32s([3]), f32s([3]), f32s([4])], is_shape),
         reject(vec![Spec::contiguous(DType::I64, [3]); 3], is_dtype),
     ]
 }

@@ -105,7 +105,7 @@ fn samples(upper: bool) -> Vec<Sample> {
         of(i64::MIN, &[4, 5]),
         of(0, &[0, 5]),
         of(0, &[3, 0]),
-        of(0, &[37, 65]).input(0, f32_strided(&[37, 65], &[1, 40], 2), Fill::Normal(1.0)),
+        of(0, &[37, 65]).input(0, f32_strided([37, 65], &[1, 40], 2), Fill::Normal(1.0)),
     ];
     let dtypes = [DType::I64, DType::I16, DType::U32, DType::U8, DType::Bool];
     samples.extend(dtypes.map(whole));
