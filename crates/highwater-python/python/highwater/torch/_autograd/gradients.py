@@ -36,10 +36,10 @@ def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
 def without_written(graph: fx.Graph, inputs: Sequence[Any]) -> None:
     """Has a joint graph answer no gradient for leaves by what it writes to them. AOT hands on the gradient of the written
     value, which nobody has: what is written to a leaf is written without gradients."""
-    places = {place.meta.get("desc"): place for place in graph.find_nodes(op="placeholder")}
+    places = described(graph)
     written = set[fx.Node]()
-    for described, tangent in places.items():
-        leaf = places.get(getattr(getattr(described, "output", None), "mutated_input", None))
+    for desc, tangent in places.items():
+        leaf = places.get(getattr(getattr(desc, "output", None), "mutated_input", None))
         if leaf is not None and is_leaf(leaf, inputs):
             written.add(tangent)
     for tangent in written:
@@ -56,10 +56,15 @@ def without_written(graph: fx.Graph, inputs: Sequence[Any]) -> None:
     end.args = (answers,)
 
 
+def described(graph: fx.Graph) -> dict[Any, fx.Node]:
+    """A joint graph's inputs by what AOT says that they are."""
+    return {place.meta.get("desc"): place for place in graph.find_nodes(op="placeholder")}
+
+
 def places_of_gradients(graph: fx.Graph) -> Iterator[tuple[int, fx.Node]]:
     """The positions of gradients among a joint graph's outputs, each with the input that it is of. Between them may be
     others, such as the tokens that keep effects in order."""
-    places = {place.meta.get("desc"): place for place in graph.find_nodes(op="placeholder")}
+    places = described(graph)
     for i, output in enumerate(graph.output_node().meta.get("desc") or []):
         place = places.get(getattr(output, "grad_of", None))
         if place is not None:

@@ -97,10 +97,10 @@ class Call:
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
 
 
-def called() -> dict[str, Any]:
-    """What Dynamo's function around a call knows of it, if that is who asked."""
+def called(frames: int = 5) -> dict[str, Any]:
+    """What Dynamo's function around a call knows of it, if that is who asked: so many frames below at most."""
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(5):
+    for _ in range(frames):
         if frame is None or frame.f_code.co_name == "compile_wrapper":
             break
         frame = frame.f_back
@@ -109,10 +109,8 @@ def called() -> dict[str, Any]:
 
 def passed() -> list[torch.Tensor]:
     """The tensors that the call under way was given, whether it uses them or not."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "compile_wrapper":
-        frame = frame.f_back
-    given = (frame.f_locals.get("args"), frame.f_locals.get("kwargs")) if frame is not None else ()
+    call = called(sys.getrecursionlimit())
+    given = call.get("args"), call.get("kwargs")
     return [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
 
 
