@@ -103,7 +103,7 @@ impl<T: Float> Reader<'_, T> {
     }
 }
 
-/// Fills a piece of an output, whose first element is told, from pieces of as many inputs.
+/// Fills a piece of an output from the same piece of each input. The first argument is the position of the piece.
 pub(crate) type Fill<'f, T, U, const N: usize> = &'f (dyn Fn(usize, [&[T]; N], &mut [U]) + Sync);
 
 /// Fills `output` with a function of the `inputs`, elementwise: inputs broadcast to the output's

@@ -37,8 +37,8 @@ pub(crate) fn from(
     Ok(())
 }
 
-/// As [`from`], by an operation that can add to the gradient that the input has so far, its last input then:
-/// `op` is told whether there is one.
+/// As [`from`], by an operation that can add to the gradient that the input has so far, which is its last input
+/// then. `op` takes whether there is one.
 pub(crate) fn added_from<O: Op>(
     backward: &mut Backward<'_>,
     op: impl FnOnce(bool) -> O,

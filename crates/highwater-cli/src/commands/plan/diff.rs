@@ -14,6 +14,7 @@ use super::figures::time;
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::folder::RunDir;
+use crate::terminal::output;
 
 /// The largest plan that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
@@ -98,6 +99,11 @@ pub struct Sum {
 /// [`Failure`] for what cannot be read or is no plan.
 pub fn diff(files: &dyn Files, before: &Path, after: &Path) -> Result<Diff, Failure> {
     let (a, b) = (read(files, before)?, read(files, after)?);
+    if a.config.is_none() || b.config.is_none() {
+        output::news(
+            "note: settings are not compared: an older version wrote one of these plans, without them",
+        );
+    }
     Ok(Diff {
         before: before.display().to_string(),
         after: after.display().to_string(),

@@ -112,7 +112,7 @@ fn begin(
     let mut notes: Vec<_> = held_out::describe(&**files, config)?.into_iter().collect();
     let told = notes.clone();
     notes.extend(made.into_iter().flatten());
-    // Of data that is not enough it is told which files it is.
+    // An error about the data, such as too little of it, names the files.
     let open = |config: &RunConfig| {
         RunData::open(files, config, model, &spool).map_err(|failure| failure.hints(told.clone()))
     };

@@ -212,8 +212,7 @@ fn moment<'s, 'a>(
     }
 }
 
-/// What an update makes of a piece of the parameter, of each moment, and of the gradient; it answers whether that is
-/// finite.
+/// Updates a piece of the parameter and of each moment by a piece of the gradient. Returns whether that is finite.
 pub(crate) type Each<'f, const N: usize> =
     &'f (dyn Fn(&mut [f32], [&mut [f32]; N], &[f32]) -> bool + Sync);
 

@@ -18,7 +18,7 @@ pub(crate) fn check_eps(op: &'static str, eps: f64) -> Result<(), OpError> {
     })
 }
 
-/// Emits the gradients that the first output's brings, by an operation that is told whether there is a weight and
+/// Emits the gradients that the first output's brings. `op` makes the operation from whether there is a weight and
 /// which gradients are wanted. `positions` are those of `x`, the weight and, if there may be one, the bias.
 pub(crate) fn emit_first<O: Op, const N: usize>(
     backward: &mut Backward<'_>,
@@ -43,7 +43,7 @@ pub(crate) fn emit_first<O: Op, const N: usize>(
 }
 
 /// The outputs of that operation, whose inputs are `g`, `x`, so many statistics and, if `affine`, a weight.
-/// `shapes` answers the shape of statistics and the length of the weight.
+/// `shapes` returns the shape of the statistics and the length of the weight.
 pub(crate) fn infer_first<const N: usize>(
     op: &'static str,
     inputs: &[Spec],
