@@ -140,8 +140,7 @@ fn model_folder<'a>(files: &'a dyn Files, dir: &Path, which: Which) -> Result<Fo
         let merge = format!("`highwater merge {} --out MERGED` first", dir.display());
         Err(Failure::usage(message).hint(merge))
     };
-    if has(dir, "config.toml")? {
-        let config = RunConfig::read(files, &dir.join("config.toml"))?;
+    if let Some(config) = RunConfig::of_folder(files, dir)? {
         if config.model.lora.is_some() {
             return adapters(dir);
         }

@@ -57,11 +57,11 @@ pub struct MergeArgs {
 }
 
 /// The folder of the model that adapters are for: of a run, or that their file names.
-fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure> {
-    if let Ok(run) = RunConfig::read(files, &dir.join("config.toml"))
+fn base(files: &dyn Files, run: Option<&RunConfig>, folder: &Path) -> Result<PathBuf, Failure> {
+    if let Some(run) = run
         && let ModelSource::Folder(base) = &run.model.source
     {
-        check_base(files, &run)?;
+        check_base(files, run)?;
         return Ok(base.clone());
     }
     let (path, named) = settings(files, folder)?;
@@ -94,8 +94,14 @@ fn settings(files: &dyn Files, folder: &Path) -> Result<(PathBuf, Option<PathBuf
 }
 
 /// That a folder that was named has the model that adapters were trained beside, as far as anything says.
-fn check_named(files: &dyn Files, dir: &Path, folder: &Path, named: &Path) -> Result<(), Failure> {
-    if let Ok(mut run) = RunConfig::read(files, &dir.join("config.toml")) {
+fn check_named(
+    files: &dyn Files,
+    run: Option<&RunConfig>,
+    folder: &Path,
+    named: &Path,
+) -> Result<(), Failure> {
+    if let Some(run) = run {
+        let mut run = run.clone();
         run.model.source = ModelSource::Folder(named.to_owned());
         return check_base(files, &run);
     }
@@ -112,19 +118,19 @@ fn check_named(files: &dyn Files, dir: &Path, folder: &Path, named: &Path) -> Re
 }
 
 /// Why there is nothing to merge.
-fn missing(files: &dyn Files, dir: &Path) -> Failure {
+fn missing(files: &dyn Files, dir: &Path, run: Option<&RunConfig>) -> Failure {
     let name = dir.display();
     let what = match files.metadata(dir) {
         Ok(None) => "there is no such folder".to_owned(),
         _ => format!("there are no adapters ({WEIGHTS})"),
     };
     let failure = Failure::usage(format!("{name}: {what}"));
-    match RunConfig::read(files, &dir.join("config.toml")) {
-        Ok(run) if run.model.lora.is_some() => failure.hint(format!(
+    match run {
+        Some(run) if run.model.lora.is_some() => failure.hint(format!(
             "the run has not saved anything yet: `highwater resume {name}` continues it"
         )),
-        Ok(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
-        Err(_) => failure.hint("give the folder of a finished --lora run, or one that PEFT saved"),
+        Some(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
+        None => failure.hint("give the folder of a finished --lora run, or one that PEFT saved"),
     }
 }
 
@@ -134,14 +140,16 @@ fn missing(files: &dyn Files, dir: &Path) -> Failure {
 /// [`Failure`], with the exit code to end with.
 pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
-    let missing = || missing(&files, &args.dir);
-    let (trained, folder) = trained(&files, &args.dir, args.which)?.ok_or_else(missing)?;
+    let run = RunConfig::of_folder(&files, &args.dir)?;
+    let run = run.as_ref();
+    let missing = || missing(&files, &args.dir, run);
+    let (trained, folder) = trained(&files, (&args.dir, run), args.which)?.ok_or_else(missing)?;
     let from = match &args.model {
         Some(from) => {
-            check_named(&files, &args.dir, &folder, from)?;
+            check_named(&files, run, &folder, from)?;
             from.clone()
         }
-        None => base(&files, &args.dir, &folder)?,
+        None => base(&files, run, &folder)?,
     };
     model_folder::check_weights(&files, &from)?;
     check_new(&args.out)?;
@@ -162,10 +170,8 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     if let Some(note) = merge.note() {
         output::news(note);
     }
-    let quantize = RunConfig::read(&files, &args.dir.join("config.toml"))
-        .ok() // A folder of adapters has none.
-        .and_then(|run| run.model.lora?.quantize);
-    if quantize.is_some() {
+    let lora = run.and_then(|run| run.model.lora.as_ref());
+    if lora.is_some_and(|lora| lora.quantize.is_some()) {
         output::news(
             "note: the adapters were trained with quantized weights and are added to the model's own, as PEFT does: \
             its numbers are not quite those of the run",

@@ -125,6 +125,19 @@ impl RunConfig {
         }
     }
 
+    /// That of a folder; `None` if there is no `config.toml` in it, so that it is no run's.
+    ///
+    /// # Errors
+    /// As [`RunConfig::read`].
+    pub(crate) fn of_folder(
+        files: &dyn Files,
+        folder: &Path,
+    ) -> Result<Option<Self>, SettingsError> {
+        let path = folder.join("config.toml");
+        let is_run = files.metadata(&path)?.is_some();
+        is_run.then(|| Self::read(files, &path)).transpose()
+    }
+
     /// The text of a file of settings.
     pub(crate) fn text(files: &dyn Files, path: &Path) -> Result<String, SettingsError> {
         let mut file = files.open(path)?;

@@ -20,8 +20,7 @@ impl From<WeightsError> for Failure {
 }
 
 /// What to do about weights that are damaged.
-pub(crate) const DAMAGED_WEIGHTS: &str =
-    "download or copy the file again, or use the folder that it belongs to";
+pub(crate) const DAMAGED_WEIGHTS: &str = "download or copy the file again, or use the folder that it belongs to; `highwater resume RUN` restores the `final` folder of a run";
 
 /// What to do about a `tokenizer.json` that cannot be read.
 pub(crate) const OTHER_TOKENIZER: &str = "use the tokenizer.json that came with the model";

@@ -253,12 +253,8 @@ fn found(files: &dyn Files, args: &SampleArgs) -> Result<Found, Failure> {
         )
     };
     let dir = args.dir.as_deref().ok_or_else(nothing)?;
-    let settings = dir.join("config.toml");
-    let run = match files.metadata(&settings)? {
-        // One that cannot be read says no budget to keep to.
-        Some(_) => Some(RunConfig::read(files, &settings)?),
-        None => None,
-    };
+    // One that cannot be read says no budget to keep to.
+    let run = RunConfig::of_folder(files, dir)?;
     let place = Place::find(files, (dir, args.which), run.as_ref())?;
     Found::new(files, place, run)
 }

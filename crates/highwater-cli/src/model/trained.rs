@@ -99,20 +99,17 @@ impl Trained {
     }
 }
 
-/// The adapters of a run, the newest or the best, or of a folder that PEFT wrote; and the folder with what is beside them.
+/// The adapters of a folder, which may be a run's: the newest or the best, or those that PEFT wrote. And the folder
+/// with what is beside them.
 ///
 /// # Errors
 /// [`Failure`] for files that cannot be read.
 pub(crate) fn trained(
     files: &dyn Files,
-    dir: &Path,
+    (dir, run): (&Path, Option<&RunConfig>),
     which: Which,
 ) -> Result<Option<(Trained, PathBuf)>, Failure> {
-    let run = match files.metadata(&dir.join("config.toml"))? {
-        Some(_) => Some(RunConfig::read(files, &dir.join("config.toml"))?),
-        None => None,
-    };
-    if let Some(lora) = run.and_then(|run| run.model.lora) {
+    if let Some(lora) = run.and_then(|run| run.model.lora.clone()) {
         return Ok(match which.find(files, dir)? {
             Some(Newest::Final(folder)) => Some((Trained::Folder(folder.clone()), folder)),
             Some(Newest::Saved(saved)) => {

@@ -69,7 +69,10 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
         "{news}"
     );
     let of_file = run(dir, "train --config config.toml --dry-run");
-    let of_flags = run(dir, "train --steps 3 --lr 0.5 --threads 2 --dry-run");
+    let of_flags = run(
+        dir,
+        "train --steps 3 --lr 0.5 --threads 2 --held-out 0.1 --dry-run",
+    );
     let settings = |text: &str| text.split("\n\n").take(6).collect::<Vec<_>>().join("\n");
     assert_eq!(settings(&of_file), settings(&of_flags));
     run(

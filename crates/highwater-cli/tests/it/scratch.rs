@@ -6,7 +6,7 @@ use crate::byte_tokenizer;
 use crate::started::highwater;
 
 const FLAGS: &str = "--steps 3 --batch 2 --seq 32 --threads 2 --memory 64MiB --lr 1e-3 --beta2 0.99 --weight-decay 0.1 \
-                     --warmup 1 --order shuffled --held-out 0.1";
+                     --warmup 1 --order shuffled --held-out 0.005";
 
 fn run(dir: &Path, line: &str) -> String {
     let (code, _, news) = highwater(dir, line);

@@ -1,6 +1,6 @@
 //! The parameters and buffers of a module as one `.safetensors` file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use highwater::nn::QuantizedLinear;
@@ -35,13 +35,27 @@ pub fn load<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()
     Ok(())
 }
 
-/// Parameters and buffers.
-fn named<M: Module + ?Sized>(module: &M) -> Vec<(String, Parameter)> {
-    module.state_dict().into_iter().collect()
+/// Parameters and buffers, by their names.
+///
+/// # Errors
+/// [`Error::Saved`] if two of them have one name.
+fn named<M: Module + ?Sized>(module: &M) -> Result<Vec<(String, Parameter)>> {
+    let buffers = module.named_buffers().into_iter().map(|(name, _)| name);
+    let parameters = module.named_parameters().into_iter().map(|(name, _)| name);
+    let mut seen = BTreeSet::new();
+    for name in parameters.chain(buffers) {
+        if !seen.insert(name.clone()) {
+            return Err(Error::Saved(format!(
+                "the module has two parameters or buffers of the name `{name}`\n  hint: show them under different \
+                 names in its `visit`"
+            )));
+        }
+    }
+    Ok(module.state_dict().into_iter().collect())
 }
 
 fn save_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Result<()> {
-    write_file(files, &named(module), path)
+    write_file(files, &named(module)?, path)
 }
 
 /// Writes tensors as a file: all of it or nothing.
@@ -74,7 +88,7 @@ pub(crate) fn load_in<M: Module + ?Sized>(
     path: &Path,
     head: Head<'_>,
 ) -> Result<Vec<String>> {
-    let mut named = named(module);
+    let mut named = named(module)?;
     let mut reader = WeightsReader::open(files, path).map_err(told)?;
     let names: Vec<&String> = named.iter().map(|(name, _)| name).collect();
     let wrong = |problem: String| Error::Saved(format!("{}: {problem}", path.display()));
@@ -253,6 +267,29 @@ mod tests {
             .iter()
             .flat_map(|p| p.to_vec::<f32>().unwrap())
             .collect()
+    }
+
+    struct Twice(Linear, Linear);
+
+    impl Module for Twice {
+        fn visit(&self, path: &str, visitor: &mut dyn highwater::nn::Visitor) {
+            self.0.visit(path, visitor);
+            self.1.visit(path, visitor);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_refused() {
+        let (files, path) = (MemoryFiles::new(), Path::new("/a.safetensors"));
+        let refused = |result: Result<()>| {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("of the name `weight`"), "{error}");
+        };
+        let twice = Twice(linear(2, 1), linear(2, 2));
+        refused(save_in(&files, &twice, path));
+        assert!(files.metadata(path).unwrap().is_none());
+        save_in(&files, &twice.0, path).unwrap();
+        refused(load_in(&files, &twice, path, Head::Loaded).map(drop));
     }
 
     #[test]

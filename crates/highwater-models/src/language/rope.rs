@@ -352,7 +352,9 @@ pub(crate) fn read_rope(
         return Err(unsupported("rope_scaling", &older.clone().into(), expected));
     }
     let mut scaling = newer.or(older).unwrap_or_default();
-    if let Some(Value::Object(own)) = scaling.shift_remove("full_attention") {
+    let own = scaling.shift_remove("full_attention");
+    let of_kinds = own.is_some();
+    if let Some(Value::Object(own)) = own {
         scaling = own;
     }
     let theta = take(&mut scaling, "rope_theta", theta)?;
@@ -373,10 +375,12 @@ pub(crate) fn read_rope(
     }
     let kind = rope_kind(&mut scaling)?;
     if ["llama3", "yarn", "longrope"].contains(&kind.as_str()) {
-        // A field of its own counts before that of the scaling.
+        // As transformers has it: a field of its own comes first, then what the family's class sets, then the
+        // scaling's. Where kinds of layers have their own scalings, those alone are asked.
         let field = "original_max_position_embeddings";
         let nested: Option<usize> = take(&mut scaling, field, None)?;
-        let trained = trained.or(nested).or(about.trained);
+        let outer = trained.or(about.trained).filter(|_| !of_kinds);
+        let trained = outer.or(nested);
         scaling.insert(field.to_owned(), trained.unwrap_or(about.max_length).into());
     }
     scaling.insert("rope_type".to_owned(), kind.into());
@@ -464,5 +468,42 @@ mod tests {
         let read: RopeScaling =
             serde_json::from_str(r#"{"rope_type": "yarn", "factor": 4}"#).unwrap();
         assert!(matches!(read, RopeScaling::Yarn { factor: 4.0, .. }));
+    }
+
+    #[test]
+    fn the_length_of_training_is_the_one_that_transformers_takes() {
+        let length = |of_family, fields: serde_json::Value| {
+            let about = Positions {
+                head_dim: 8,
+                max_length: 512,
+                theta: 10_000.0,
+                trained: of_family,
+                is_partial: false,
+            };
+            let fields = fields.as_object().unwrap();
+            match read_rope(fields, &about).unwrap().scaling {
+                RopeScaling::Yarn {
+                    original_max_position_embeddings: original,
+                    ..
+                } => original,
+                other => panic!("{other:?}"),
+            }
+        };
+        let field = "original_max_position_embeddings";
+        let own = serde_json::json!({field: 64, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, field: 32}});
+        let nested =
+            serde_json::json!({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, field: 32}});
+        let neither = serde_json::json!({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}});
+        let of_kinds = serde_json::json!({field: 64, "rope_parameters": {
+            "full_attention": {"rope_type": "yarn", "factor": 4.0, field: 32}}});
+        for (fields, class_sets, sets_none) in [
+            (own, 64, 64),
+            (nested, 128, 32),
+            (neither, 128, 512),
+            (of_kinds, 32, 32),
+        ] {
+            assert_eq!(length(Some(128), fields.clone()), Some(class_sets));
+            assert_eq!(length(None, fields), Some(sets_none));
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
 use crate::tensor::tier::Tier;
 use crate::{DType, Error, Result};
-use highwater_graph::Location;
+use highwater_graph::{Location, Shape};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub trait Module {
     /// of another module's [`Module::state_dict`], or vectors by name.
     ///
     /// # Errors
-    /// [`Error::Saved`] for a missing or unexpected name, or another count of elements;
+    /// [`Error::Saved`] for a missing or unexpected name, another shape, or another count of elements;
     /// [`Error::Usage`] while something pending uses a parameter. Nothing was loaded then.
     #[track_caller]
     fn load_state_dict(&self, values: &dyn StateValues) -> Result<()> {
@@ -90,6 +90,12 @@ pub trait Module {
                 return Err(refused(&what, location));
             };
             let (shape, expected) = (parameter.shape(), parameter.shape().numel());
+            if let Some(other) = values.shape(name)
+                && other != shape
+            {
+                let what = format!("{name}: expected the shape {shape}, got {other}");
+                return Err(refused(&what, location));
+            }
             if expected != got {
                 let what =
                     format!("{name}: expected {expected} values for the shape {shape}, got {got}");
@@ -143,6 +149,11 @@ pub trait StateValues {
     /// How many values there are of each name.
     fn lens(&self) -> BTreeMap<&str, usize>;
 
+    /// The shape of a name, which is there, if it is known.
+    fn shape(&self, _name: &str) -> Option<&Shape> {
+        None
+    }
+
     /// The values of a name, which is there.
     ///
     /// # Errors
@@ -169,6 +180,10 @@ impl StateValues for BTreeMap<String, Parameter> {
             .iter()
             .map(|(name, parameter)| (&**name, len(parameter)));
         lens.collect()
+    }
+
+    fn shape(&self, name: &str) -> Option<&Shape> {
+        Some(self[name].shape())
     }
 
     fn values(&self, name: &str) -> Result<Cow<'_, [f32]>> {

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::error::usage_error;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
-use crate::{self as highwater, Result};
+use crate::{self as highwater, DType, Result};
 use highwater_graph::Location;
 
 /// What an attention may see.
@@ -16,9 +16,17 @@ pub enum Sees<'a> {
     All,
     /// Each query the keys up to its own position.
     Causal,
-    /// Added to the scores, of a shape that broadcasts to `[B, H, T, S]`: minus infinity hides. The scores are
-    /// held as a matrix then.
+    /// As `attn_mask` of PyTorch's layers, of a shape that broadcasts to `[B, H, T, S]`: floats are added to the
+    /// scores, and `Bool` **hides where it is true** (in [`Tensor::masked_attention`] it shows). The scores are held
+    /// as a matrix then.
     Mask(&'a Tensor),
+    /// As `key_padding_mask` of PyTorch's layers, `Bool` `[B, S]`: keys where it is true are hidden.
+    Unpadded {
+        /// True at keys that are padding.
+        padding: &'a Tensor,
+        /// Whether each query sees the keys up to its own position alone.
+        causal: bool,
+    },
 }
 
 /// Multi-head attention, as `torch.nn.MultiheadAttention(batch_first=True)`: `in_proj_weight` `[3E, E]`,
@@ -117,7 +125,14 @@ impl MultiheadAttention {
         let y = match sees {
             Sees::All => q.scaled_dot_product_attention(&k, &v, false)?,
             Sees::Causal => q.scaled_dot_product_attention(&k, &v, true)?,
+            Sees::Mask(mask) if mask.dtype() == DType::Bool => {
+                q.masked_attention(&k, &v, &mask.logical_not()?)?
+            }
             Sees::Mask(mask) => q.masked_attention(&k, &v, mask)?,
+            Sees::Unpadded { padding, causal } => {
+                let shown = shown(padding, causal.then(|| q.dims()[2]))?;
+                q.masked_attention(&k, &v, &shown)?
+            }
         };
         let (batch, length) = (q.dims()[0], q.dims()[2]);
         let y = y
@@ -127,20 +142,56 @@ impl MultiheadAttention {
     }
 }
 
+/// Which keys `[B, 1, T or 1, S]` are shown where some are padding; if causal, to so many queries.
+fn shown(padding: &Tensor, causal: Option<usize>) -> Result<Tensor> {
+    let &[batch, keys] = padding.dims() else {
+        let message = format!("a mask of padding is [B, S], got {}", padding.shape());
+        return Err(usage_error(message, Location::caller()));
+    };
+    if padding.dtype() != DType::Bool {
+        let message = format!("a mask of padding is of Bool, got {}", padding.dtype());
+        return Err(usage_error(message, Location::caller()));
+    }
+    let shown = padding.logical_not()?.reshape([batch, 1, 1, keys])?;
+    let Some(queries) = causal else {
+        return Ok(shown);
+    };
+    let below = Tensor::ones(padding.engine(), [queries, keys], DType::F32)?.tril(0)?;
+    shown.logical_and(&below)
+}
+
 impl Tensor {
-    /// Attention with a mask that is added to the scores, as
-    /// `torch.nn.functional.scaled_dot_product_attention(attn_mask)`: `self` `[B, H, T, D]`, key and value
-    /// `[B, H, S, D]`, `mask` of a shape that broadcasts to `[B, H, T, S]`, where minus infinity hides. Made of
-    /// products and a softmax: the scores are tensors, which a budget may have made twice.
+    /// Attention with a mask, as `torch.nn.functional.scaled_dot_product_attention(attn_mask)`: `self`
+    /// `[B, H, T, D]`, key and value `[B, H, S, D]`, `mask` of a shape that broadcasts to `[B, H, T, S]`. A mask of
+    /// `Bool` **shows where it is true**; one of floats is added to the scores, where minus infinity hides. A query
+    /// that sees nothing answers zeros. Made of products and a softmax: the scores are tensors, which a budget may
+    /// have made twice.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] if the shapes do not fit.
+    /// [`crate::Error::Op`] if the shapes do not fit; [`crate::Error::Usage`] for a mask of another dtype.
     #[track_caller]
     pub fn masked_attention(&self, key: &Self, value: &Self, mask: &Self) -> Result<Self> {
         let width = self.dims().last().copied().unwrap_or(1).max(1);
         let scores = self.matmul(&key.transpose(2, 3)?)?;
-        let scores = scores.mul_scalar(1.0 / (width as f64).sqrt())?.add(mask)?;
-        scores.softmax()?.matmul(value)
+        let scores = scores.mul_scalar(1.0 / (width as f64).sqrt())?;
+        let (scores, blind) = match mask.dtype() {
+            DType::Bool => (
+                scores.masked_fill(&mask.logical_not()?, f64::NEG_INFINITY)?,
+                mask.any_dims(&[-1], true)?.logical_not()?,
+            ),
+            dtype if dtype.is_float() => (
+                scores.add(&mask.to_dtype(scores.dtype())?)?,
+                mask.eq_scalar(f64::NEG_INFINITY)?.all_dims(&[-1], true)?,
+            ),
+            dtype => {
+                let message =
+                    format!("a mask is of Bool, or of floats, which are added; got {dtype}");
+                return Err(usage_error(message, Location::caller()));
+            }
+        };
+        // Behind the softmax of nothing else than minus infinity there would be NaN, in gradients too.
+        let scores = scores.masked_fill(&blind, 0.0)?;
+        scores.softmax()?.matmul(value)?.masked_fill(&blind, 0.0)
     }
 }
 

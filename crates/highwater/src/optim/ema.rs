@@ -1,6 +1,6 @@
 //! Averages of parameters over the steps.
 
-use super::common_engine;
+use super::{common_engine, names};
 use crate::Result;
 use crate::error::usage_error;
 use crate::pending::context::no_grad;
@@ -121,11 +121,12 @@ impl Ema {
         self.n_averaged = updates;
     }
 
-    /// The averages by the parameters' names, to be saved and loaded.
+    /// The averages by the parameters' names, to be saved and loaded; by their numbers where those names are not
+    /// all different, as in [`crate::optim::Optimizer::state_dict`].
     pub fn state_dict(&self) -> Vec<(String, Buffer)> {
-        let named = self.averages.iter();
-        let named = named.map(|of| (of.parameter.name(), of.average.clone()));
-        named.collect()
+        let names = names(self.averages.iter().map(|of| &of.parameter)).into_iter();
+        let averages = self.averages.iter().map(|of| of.average.clone());
+        names.zip(averages).collect()
     }
 
     /// Runs `f` with the averages in the parameters' place, rounded to their dtype, and puts the parameters

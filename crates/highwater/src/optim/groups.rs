@@ -3,7 +3,7 @@
 use super::direction::Direction;
 use super::formats::{self, Moments};
 use super::pieces::{pieces, suffix};
-use super::{Optimizer, Stepped, check_settings, common_engine, has_grad, step, zero_grad};
+use super::{Optimizer, Stepped, check_settings, common_engine, has_grad, names, step, zero_grad};
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::context::site;
@@ -392,12 +392,13 @@ impl<R: Rule> Optimizer for Groups<R> {
     }
 
     fn state_dict(&self) -> Vec<(String, Parameter)> {
+        let names = names(self.slots.iter().map(|slot| &slot.parameter));
         let mut named = Vec::new();
-        for slot in &self.slots {
+        for (slot, name) in self.slots.iter().zip(names) {
             for piece in &slot.pieces {
-                let rows = &piece.rows;
+                let rows = suffix(piece.rows.as_ref());
                 for (kind, cell) in piece.cells.iter().chain(&piece.statistics) {
-                    named.push((slot.name(kind, rows.as_ref()), cell.clone()));
+                    named.push((format!("{kind}.{name}{rows}"), cell.clone()));
                 }
             }
         }

@@ -44,6 +44,7 @@ use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::Location;
 use highwater_graph::{CellId, Operand, Phase};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What became of a step.
@@ -123,7 +124,8 @@ pub trait Optimizer: std::fmt::Debug + Send {
 
     /// Every tensor of the optimizer's own, by a name that follows the parameters' names, to be
     /// saved: `exp_avg.h.0.fc.weight`, or `exp_avg.wte.weight[0:10052]` where it belongs to some rows
-    /// of a large parameter.
+    /// of a large parameter. Unless [`crate::nn::Module::name_parameters`] gave all of them different names, their
+    /// numbers stand for these, in the order of [`Optimizer::parameters`]: `exp_avg.0`. So no name is there twice.
     fn state_dict(&self) -> Vec<(String, Parameter)>;
 
     /// How often each parameter was updated, in the order of [`Optimizer::parameters`]: what bias
@@ -187,6 +189,16 @@ fn common_engine<'a>(
         return Err(Error::OtherEngine { what, location });
     }
     Ok(Some(first.engine().clone()))
+}
+
+/// What the state of parameters is saved by: their names if all of these are different, else their numbers.
+fn names<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> Vec<String> {
+    let names: Vec<String> = parameters.map(Parameter::name).collect();
+    let different = names.iter().collect::<BTreeSet<_>>().len();
+    if different == names.len() {
+        return names;
+    }
+    (0..names.len()).map(|i| i.to_string()).collect()
 }
 
 /// Whether something pending is added to the gradient of one of the parameters, where it lies.

@@ -1,6 +1,7 @@
 //! Recurrent layers, attention and transformer blocks beside PyTorch's, and what holds modules.
 
 use crate::models::Random;
+use highwater::DType;
 use highwater::nn::{
     Activation, Gru, Lstm, Module, MultiheadAttention, Nonlinearity, PackedSequence,
     RecurrentOptions, Rnn, Sees, TransformerDecoderLayer, TransformerEncoderLayer,
@@ -260,6 +261,62 @@ fn attention_is_pytorchs() {
         let y = attention.forward(&q, &k, &v, sees).unwrap();
         fixture.check(&attention, &[("q", &q), ("k", &k), ("v", &v)], &[("y", &y)]);
     }
+}
+
+/// True at two of five pairs, and at all keys of the third query: as in the fixture.
+fn hiding(queries: usize, keys: usize) -> Vec<bool> {
+    let pairs = (0..queries * keys).map(|i| (i / keys, i % keys));
+    let hidden = pairs.map(|(query, key)| (query * 3 + key) % 5 < 2 || query == 2);
+    hidden.collect()
+}
+
+#[test]
+fn masks_hide_what_pytorchs_hide() {
+    let fixture = Fixture::new("attention_hidden");
+    let engine = &fixture.engine;
+    let attention = MultiheadAttention::new(engine, 12, 3, true).unwrap();
+    fixture.load(&attention);
+    let [q, k, v] = ["q", "k", "v"].map(|name| fixture.input(name));
+    let mask = Tensor::from_bools(engine, &hiding(5, 7), [5, 7]).unwrap();
+    let y = attention.forward(&q, &k, &v, Sees::Mask(&mask)).unwrap();
+    fixture.check(&attention, &[("q", &q), ("k", &k), ("v", &v)], &[("y", &y)]);
+
+    let fixture = Fixture::new("attention_padded");
+    let engine = &fixture.engine;
+    let attention = MultiheadAttention::new(engine, 12, 3, true).unwrap();
+    fixture.load(&attention);
+    let [q, k, v] = ["q", "k", "v"].map(|name| fixture.input(name));
+    let padding: Vec<bool> = (0..14).map(|i| (5..9).contains(&i)).collect();
+    let padding = Tensor::from_bools(engine, &padding, [2, 7]).unwrap();
+    let sees = Sees::Unpadded {
+        padding: &padding,
+        causal: true,
+    };
+    let y = attention.forward(&q, &k, &v, sees).unwrap();
+    fixture.check(&attention, &[("q", &q), ("k", &k), ("v", &v)], &[("y", &y)]);
+}
+
+#[test]
+fn masks_of_products_show_or_are_added() {
+    let fixture = Fixture::new("scaled_dot_product");
+    let engine = &fixture.engine;
+    let [q, k, v] = ["q", "k", "v"].map(|name| fixture.input(name));
+    let hidden = Tensor::from_bools(engine, &hiding(5, 7), [5, 7]).unwrap();
+    let shown = q.masked_attention(&k, &v, &hidden.logical_not().unwrap());
+    let numbers = Tensor::arange(engine, 0.0, 7.0, 1.0, DType::F32).unwrap();
+    let numbers = numbers.div_scalar(4.0).unwrap().expand([5, 7]).unwrap();
+    let added = numbers.masked_fill(&hidden, f64::NEG_INFINITY).unwrap();
+    let added = q.masked_attention(&k, &v, &added).unwrap();
+    let outputs = [("shown", &shown.unwrap()), ("added", &added)];
+    fixture.check(
+        &Vec::<Parameter>::new(),
+        &[("q", &q), ("k", &k), ("v", &v)],
+        &outputs,
+    );
+
+    let whole = Tensor::ones(engine, [5, 7], DType::I64).unwrap();
+    let refused = q.masked_attention(&k, &v, &whole).unwrap_err().to_string();
+    assert!(refused.contains("a mask is of Bool"), "{refused}");
 }
 
 fn block(norm_first: bool, activation: Activation) -> TransformerOptions {

@@ -842,6 +842,12 @@ fn modules_name_their_parameters_and_load_them() {
         broken(&|s| s.get_mut("rest.0.weight").unwrap().truncate(3))
             .contains("rest.0.weight: expected")
     );
+    // As many values in another shape, of another module.
+    let engine = engine();
+    let [tall, wide] = [(2, 3), (3, 2)].map(|(i, o)| Linear::new(&engine, i, o, false).unwrap());
+    let error = wide.load_state_dict(&tall.state_dict()).unwrap_err();
+    let expected = "weight: expected the shape [2, 3], got [3, 2]";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]

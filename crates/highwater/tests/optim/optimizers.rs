@@ -346,6 +346,41 @@ fn state_is_all_that_an_optimizer_goes_on_from() {
     }
 }
 
+#[test]
+fn all_state_has_names_of_its_own() {
+    let engine = Engine::builder().memory(256 << 20).build().unwrap();
+    let layers = || -> Vec<Linear> {
+        let layers = (0..3).map(|_| Linear::new(&engine, 4, 4, true).unwrap());
+        layers.collect()
+    };
+    let distinct = |names: &[String]| {
+        let set: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(set.len(), names.len(), "{names:?}");
+    };
+    // Without names, with names that two modules share, and with names that differ.
+    for (named, apart) in [(false, false), (true, false), (true, true)] {
+        let (a, b) = (layers(), layers());
+        if named {
+            a.name_parameters();
+            b.name_parameters();
+        }
+        if apart {
+            (b.parameters().iter()).for_each(|p| p.set_name(&format!("b.{}", p.name())));
+        }
+        let all: Vec<Parameter> = a.parameters().into_iter().chain(b.parameters()).collect();
+        let optimizer = AdamW::new(all.clone(), AdamWOptions::default()).unwrap();
+        let names = optimizer.state_dict().into_iter().map(|(name, _)| name);
+        let names: Vec<String> = names.collect();
+        assert_eq!(names.len(), 2 * all.len());
+        distinct(&names);
+        assert_eq!(names.contains(&"exp_avg.0.weight".to_owned()), apart);
+        assert_eq!(names.contains(&"exp_avg.11".to_owned()), !apart);
+        let ema = Ema::new(all, 0.9).unwrap();
+        let names = ema.state_dict().into_iter().map(|(name, _)| name);
+        distinct(&names.collect::<Vec<_>>());
+    }
+}
+
 fn assert_rates(got: &[f64], want: &[f64], what: &str) {
     assert_eq!(got.len(), want.len());
     for (epoch, (got, want)) in got.iter().zip(want).enumerate() {

@@ -158,10 +158,8 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         return Err(DataError::Missing { path }.into());
     }
     let run = match &args.dir {
-        Some(dir) if files.metadata(&dir.join("config.toml"))?.is_some() => {
-            Some(RunConfig::read(&*files, &dir.join("config.toml"))?)
-        }
-        _ => None,
+        Some(dir) => RunConfig::of_folder(&*files, dir)?,
+        None => None,
     };
     let place = place(&*files, args, run.as_ref())?;
     let Resolved {
