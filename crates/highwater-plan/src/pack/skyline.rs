@@ -14,8 +14,9 @@ const ONE_IN: [usize; 3] = [2, 8, 32];
 /// of keys moved by chance, until a result is as low as is good enough.
 pub(crate) fn skyline(buffers: &[Buffer], (rounds, good): (usize, u64)) -> Packing {
     let mut dice = Dice::new();
+    let births = births(buffers);
     let mut keys = blend(buffers, 1.0);
-    let mut best = raise(buffers, &keys, u64::MAX).expect("no height is too much");
+    let mut best = raise(buffers, &births, &keys, u64::MAX).expect("no height is too much");
     let blends = BLENDS.min(rounds);
     for round in 1..rounds {
         if best.height <= good {
@@ -31,7 +32,7 @@ pub(crate) fn skyline(buffers: &[Buffer], (rounds, good): (usize, u64)) -> Packi
             };
             keys.iter().map(&mut moved).collect()
         };
-        if let Some(packing) = raise(buffers, &next, best.height) {
+        if let Some(packing) = raise(buffers, &births, &next, best.height) {
             (best, keys) = (packing, next);
         }
     }
@@ -55,39 +56,60 @@ struct Stretch {
     height: u64,
 }
 
+/// A buffer in the order of births.
+#[derive(Debug, Clone, Copy)]
+struct Born {
+    buffer: u32,
+    from: u32,
+    to: u32,
+    /// Its place in the order of keys.
+    rank: u32,
+}
+
+/// Buffers by birth, whatever their keys are.
+fn births(buffers: &[Buffer]) -> Vec<Born> {
+    let numbered = (0..).zip(buffers).filter(|(_, b)| b.bytes > 0);
+    let born = numbered.map(|(buffer, b)| Born {
+        buffer,
+        from: b.from,
+        to: b.to,
+        rank: 0,
+    });
+    let mut born: Vec<Born> = born.collect();
+    born.sort_by_key(|b| b.from);
+    born
+}
+
 /// Buffers that are not placed yet.
 struct Waiting<'a> {
     buffers: &'a [Buffer],
-    /// By key, the highest first; and the place of each in that order.
+    /// By key, the highest first.
     ranked: Vec<u32>,
-    rank: Vec<u32>,
-    /// By birth.
-    born: Vec<u32>,
+    born: Vec<Born>,
     /// Per buffer.
     is_placed: Vec<bool>,
     count: usize,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(buffers: &'a [Buffer], keys: &[f64]) -> Self {
-        let all = 0..buffers.len() as u32;
-        let mut ranked: Vec<u32> = all.filter(|&i| buffers[i as usize].bytes > 0).collect();
-        ranked.sort_by(|&a, &b| {
-            let (first, second) = (keys[a as usize], keys[b as usize]);
-            second.total_cmp(&first).then(a.cmp(&b))
-        });
+    fn new(buffers: &'a [Buffer], births: &[Born], keys: &[f64]) -> Self {
+        let keyed = births.iter().map(|b| (keys[b.buffer as usize], b.buffer));
+        let mut keyed: Vec<(f64, u32)> = keyed.collect();
+        keyed.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let ranked: Vec<u32> = keyed.into_iter().map(|(_, buffer)| buffer).collect();
         let mut rank = vec![0; buffers.len()];
         for (place, &i) in (0..).zip(&ranked) {
             rank[i as usize] = place;
         }
-        let mut born = ranked.clone();
-        born.sort_by_key(|&i| buffers[i as usize].from);
+        let born = births.iter().map(|&b| Born {
+            rank: rank[b.buffer as usize],
+            ..b
+        });
         Self {
             buffers,
             count: ranked.len(),
             ranked,
-            rank,
-            born,
+            born: born.collect(),
             is_placed: vec![false; buffers.len()],
         }
     }
@@ -96,17 +118,17 @@ impl<'a> Waiting<'a> {
     /// or all by their keys, whichever are fewer.
     fn take(&mut self, stretch: Stretch) -> Option<u32> {
         let (buffers, is_placed) = (self.buffers, &self.is_placed);
-        let within = |&i: &u32| {
-            let b = &buffers[i as usize];
-            !is_placed[i as usize] && b.from >= stretch.from && b.to <= stretch.to
-        };
-        let birth = |i: &u32| buffers[*i as usize].from;
-        let first = self.born.partition_point(|i| birth(i) < stretch.from);
-        let end = self.born.partition_point(|i| birth(i) <= stretch.to);
+        let first = self.born.partition_point(|b| b.from < stretch.from);
+        let end = self.born.partition_point(|b| b.from <= stretch.to);
         let found = if 2 * (end - first) < self.ranked.len() {
-            let born = self.born[first..end].iter().copied().filter(within);
-            born.min_by_key(|&i| self.rank[i as usize])
+            let born = self.born[first..end].iter();
+            let within = |b: &&Born| b.to <= stretch.to && !is_placed[b.buffer as usize];
+            born.filter(within).min_by_key(|b| b.rank).map(|b| b.buffer)
         } else {
+            let within = |&i: &u32| {
+                let b = &buffers[i as usize];
+                !is_placed[i as usize] && b.from >= stretch.from && b.to <= stretch.to
+            };
             self.ranked.iter().copied().find(within)
         };
         let found = found?;
@@ -115,7 +137,7 @@ impl<'a> Waiting<'a> {
         if 2 * self.count < self.ranked.len() {
             let is_placed = &self.is_placed;
             self.ranked.retain(|&i| !is_placed[i as usize]);
-            self.born.retain(|&i| !is_placed[i as usize]);
+            self.born.retain(|b| !is_placed[b.buffer as usize]);
         }
         Some(found)
     }
@@ -123,63 +145,64 @@ impl<'a> Waiting<'a> {
 
 /// Fills the lowest stretch with the buffer of the highest key that lives within it; if there is none,
 /// lifts it to its lower neighbour. `None` if that comes to more than `most`.
-fn raise(buffers: &[Buffer], keys: &[f64], most: u64) -> Option<Packing> {
-    let to = buffers.iter().map(|b| b.to).max().unwrap_or(0);
+fn raise(buffers: &[Buffer], births: &[Born], keys: &[f64], most: u64) -> Option<Packing> {
     let mut line = vec![Stretch {
         from: 0,
-        to,
+        to: buffers.iter().map(|b| b.to).max().unwrap_or(0),
         height: 0,
     }];
-    let mut waiting = Waiting::new(buffers, keys);
+    let mut waiting = Waiting::new(buffers, births, keys);
     let mut packing = Packing {
         offsets: vec![0; buffers.len()],
         height: 0,
     };
     while waiting.count > 0 {
         let lowest = (0..line.len()).min_by_key(|&k| line[k].height);
-        let at = lowest.expect("the line has a stretch at least");
+        let mut at = lowest.expect("the line has a stretch at least");
         let stretch = line[at];
         if let Some(i) = waiting.take(stretch) {
-            let i = i as usize;
+            let (i, b) = (i as usize, &buffers[i as usize]);
             packing.offsets[i] = stretch.height;
-            packing.height = packing.height.max(stretch.height + buffers[i].bytes);
+            packing.height = packing.height.max(stretch.height + b.bytes);
             if packing.height > most {
                 return None;
             }
-            line.splice(at..=at, parts(stretch, &buffers[i]));
+            if b.from > stretch.from {
+                let to = b.from - 1;
+                line.insert(at, Stretch { to, ..stretch });
+                at += 1;
+            }
+            line[at] = Stretch {
+                from: b.from,
+                to: b.to,
+                height: stretch.height + b.bytes,
+            };
+            if b.to < stretch.to {
+                let from = b.to + 1;
+                line.insert(at + 1, Stretch { from, ..stretch });
+            }
         } else {
             let before = at.checked_sub(1).map(|k| line[k].height);
             let after = line.get(at + 1).map(|s| s.height);
             let lower = before.into_iter().chain(after).min();
             line[at].height = lower.expect("each buffer lives within the whole line");
         }
-        line.dedup_by(|next, first| {
-            let level = next.height == first.height;
-            if level {
-                first.to = next.to;
-            }
-            level
-        });
+        level(&mut line, at);
+        if let Some(before) = at.checked_sub(1) {
+            level(&mut line, before);
+        }
     }
     Some(packing)
 }
 
-/// What becomes of a stretch when a buffer is put on it.
-fn parts(stretch: Stretch, b: &Buffer) -> impl Iterator<Item = Stretch> {
-    let before = (b.from > stretch.from).then(|| Stretch {
-        to: b.from - 1,
-        ..stretch
-    });
-    let raised = Stretch {
-        from: b.from,
-        to: b.to,
-        height: stretch.height + b.bytes,
-    };
-    let after = (b.to < stretch.to).then(|| Stretch {
-        from: b.to + 1,
-        ..stretch
-    });
-    before.into_iter().chain([raised]).chain(after)
+/// Makes one stretch of two neighbours of one height.
+fn level(line: &mut Vec<Stretch>, at: usize) {
+    if line
+        .get(at + 1)
+        .is_some_and(|next| next.height == line[at].height)
+    {
+        line[at].to = line.remove(at + 1).to;
+    }
 }
 
 #[cfg(test)]
@@ -246,14 +269,12 @@ mod tests {
             let keys: Vec<f64> = buffers.iter().map(|_| dice.below(30) as f64).collect();
             let expected = plain(&buffers, &keys);
             let height = expected.height;
-            assert_eq!(
-                raise(&buffers, &keys, u64::MAX),
-                Some(expected.clone()),
-                "{round}"
-            );
-            assert_eq!(raise(&buffers, &keys, height), Some(expected), "{round}");
+            let births = births(&buffers);
+            let raised = |most| raise(&buffers, &births, &keys, most);
+            assert_eq!(raised(u64::MAX), Some(expected.clone()), "{round}");
+            assert_eq!(raised(height), Some(expected), "{round}");
             if height > 0 {
-                assert_eq!(raise(&buffers, &keys, height - 1), None, "{round}");
+                assert_eq!(raised(height - 1), None, "{round}");
             }
         }
     }
