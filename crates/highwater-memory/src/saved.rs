@@ -21,7 +21,7 @@ mod manifest;
 mod write;
 
 pub use digest::{Digest, Digester};
-pub use find::{Found, Saved, SavedReader, Skipped, latest_complete, verify};
+pub use find::{Found, Saved, SavedReader, Skipped, is_state, latest_complete, verify};
 pub use manifest::FileEntry;
 pub use write::{SaveFile, SaveWriter, keep_last, remove_newer, rename_durably, write_atomic};
 

@@ -195,3 +195,82 @@ def test_inputs_that_a_model_does_not_use_are_counted(way: str) -> None:
     call(x, mask, ids=ids)
     given = sum(tensor.nbytes for tensor in (*model.parameters(), x, mask, ids))
     assert planned.reports[0].given_bytes >= given
+
+
+class Attribute(torch.autograd.Function):
+    """Keeps a tensor as an attribute of `ctx`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weights)
+        ctx.mask = torch.rand_like(x)
+        return x * weights * ctx.mask
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, weights = ctx.saved_tensors
+        return grad * weights * ctx.mask, (grad * x * ctx.mask).sum(0)
+
+
+class WithAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.weights = nn.Linear(16, 16), nn.Parameter(torch.randn(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Attribute.apply(self.layer(x), self.weights).square().sum()  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Renormed(nn.Module):
+    """Writes to its table, of which a gradient comes in, if only as zeros."""
+
+    def __init__(self, detached: bool) -> None:
+        super().__init__()
+        self.table, self.weights, self.detached = nn.Embedding(50, 16, max_norm=1.0), nn.Parameter(torch.randn(16)), detached
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = self.table(ids)
+        return ((rows.detach() if self.detached else rows) * self.weights).square().sum()
+
+
+@pytest.mark.parametrize("kind", ["attribute", "renormed", "detached"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_what_autograd_holds_beside_saved_tensors_is_in_the_budget(kind: str, share: float) -> None:
+    def measured(memory: int | str) -> tuple[highwater.torch.Report, int, list[Tensor]]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = WithAttribute() if kind == "attribute" else Renormed(kind == "detached")
+        x = torch.randn(64, 16) if kind == "attribute" else torch.randint(0, 50, (30,))
+        backend = highwater.torch.backend(memory)
+        call = torch.compile(model, backend=backend, dynamic=False)
+        call(x).backward()
+        model.zero_grad()
+        _, most, _ = highwater.torch.allocated(lambda: call(x).backward())
+        found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        return backend.reports[0], most + sum(tensor.nbytes for tensor in (*model.parameters(), x)), found
+
+    plenty, _, expected = measured("1GiB")
+    memory = int(plenty.floor_bytes + share * (plenty.live_bytes - plenty.floor_bytes))
+    _, most, found = measured(memory)
+    assert most <= memory
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_numbers_that_become_inputs_are_in_the_budget() -> None:
+    def measured(memory: int | str) -> tuple[int, list[int]]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(32, 32), nn.Dropout(0.1), nn.GELU())])
+        step = highwater.torch.step(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1), memory=memory)
+        x, y = torch.randn(16, 32), torch.randn(16, 32)
+        given = sum(tensor.nbytes for tensor in (*model.parameters(), x, y))
+        step(x, y)
+        for layer in model:
+            if isinstance(layer, nn.Dropout):
+                layer.p = 0.5
+        step(x, y)
+        most = [given + highwater.torch.allocated(lambda: step(x, y))[1] for _ in range(2)]
+        return max(report.floor_bytes for report in step.reports), most
+
+    floor, _ = measured("1GiB")
+    assert max(measured(floor)[1]) <= floor

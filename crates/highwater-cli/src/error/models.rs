@@ -96,7 +96,9 @@ fn instead_of(field: &str, value: &str) -> &'static str {
         "model_type" if value == "\"\"" => {
             "config.json does not name the model's family: download it again"
         }
-        "model_type" => "use a model of one of these families",
+        "model_type" => {
+            "use a model of one of these families; for images, a preset such as resnet18 or vit_b_16"
+        }
         "quantization_config" => {
             "use the unquantized model; for QLoRA, --lora with --quantize nf4 or int8 quantizes its weights"
         }

@@ -25,10 +25,14 @@ pub struct GenerationConfig {
 }
 
 /// Fields that change what transformers draws, with the values that leave it as it is.
-const OTHERS: [(&str, &[f64]); 17] = [
+const OTHERS: [(&str, &[f64]); 26] = [
     ("bad_words_ids", &[]),
     ("begin_suppress_tokens", &[]),
     ("constraints", &[]),
+    ("diversity_penalty", &[0.0]),
+    ("dola_layers", &[]),
+    ("encoder_no_repeat_ngram_size", &[0.0]),
+    ("encoder_repetition_penalty", &[1.0]),
     ("epsilon_cutoff", &[0.0]),
     ("eta_cutoff", &[0.0]),
     ("exponential_decay_length_penalty", &[]),
@@ -36,13 +40,18 @@ const OTHERS: [(&str, &[f64]); 17] = [
     ("forced_bos_token_id", &[]),
     ("forced_eos_token_id", &[]),
     ("guidance_scale", &[1.0]),
+    ("max_new_tokens", &[]),
     ("min_length", &[0.0]),
     ("min_new_tokens", &[0.0]),
     ("no_repeat_ngram_size", &[0.0]),
     ("num_beams", &[1.0]),
+    ("penalty_alpha", &[0.0]),
     ("sequence_bias", &[]),
     ("suppress_tokens", &[]),
+    ("token_healing", &[0.0]),
+    ("top_h", &[]),
     ("typical_p", &[1.0]),
+    ("watermarking_config", &[]),
 ];
 
 impl GenerationConfig {
@@ -101,6 +110,7 @@ fn unread(fields: &Map<String, Value>) -> Vec<&'static str> {
     let says = |name: &str, neutral: &[f64]| match fields.get(name) {
         None | Some(Value::Null) => false,
         Some(Value::Array(list)) => !list.is_empty(),
+        Some(Value::Bool(is_on)) => *is_on,
         Some(value) => value.as_f64().is_none_or(|value| !neutral.contains(&value)),
     };
     let others = OTHERS.iter();

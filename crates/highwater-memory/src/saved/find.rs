@@ -195,6 +195,20 @@ pub(super) fn read_manifest(
     manifest::decode(path, &bytes)
 }
 
+/// Whether a folder has the manifest of a state, whole or damaged, which is not a copy of one under another name.
+///
+/// # Errors
+/// When a file operation fails.
+pub fn is_state(files: &dyn Files, path: &Path) -> Result<bool, FilesError> {
+    if files.metadata(&path.join(MANIFEST))?.is_none() {
+        return Ok(false);
+    }
+    let read = read_manifest(files, path);
+    Ok(read.map_or(true, |(of, _)| {
+        path.file_name().is_some_and(|name| name == of.as_str())
+    }))
+}
+
 /// Checks the manifest, and that all files are there with the right sizes.
 pub(super) fn check_sizes(files: &dyn Files, path: &Path) -> Result<Saved, SavedError> {
     let (name, entries) = read_manifest(files, path)?;

@@ -140,7 +140,12 @@ impl Unread {
         let mut lines: Vec<_> = named.collect();
         if fields.len() > TOLD {
             let more = fields.len() - TOLD;
-            lines.push(format!("{more} more fields are not read"));
+            let least = if fields.len() < NAMES_MAX {
+                ""
+            } else {
+                "at least "
+            };
+            lines.push(format!("{least}{more} more fields are not read"));
         }
         (!lines.is_empty()).then(|| lines.join("\n"))
     }

@@ -1,7 +1,7 @@
 //! Which files in a folder a run wrote: `--force` deletes these and no others.
 //!
 //! The run's manifest lists them by their paths in the folder. Saved states come and go, so they are known by their
-//! names instead. Hidden files are nobody's: desktops and file systems leave some everywhere. They stay.
+//! own manifests instead. Hidden files are nobody's: desktops and file systems leave some everywhere. They stay.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,10 @@ impl Contents {
             } else if entry.is_dir && !is_hidden(&entry.name) {
                 self.folders.push(path.clone());
                 self.walk(files, (dir, &path), listed)?;
-            } else if is_draft(&entry.name) || listed.contains(&path) || is_of_state(&path) {
+            } else if is_draft(&entry.name)
+                || listed.contains(&path)
+                || is_of_state(files, (dir, &path))?
+            {
                 self.own.push(path);
             } else if !is_hidden(&entry.name) && self.foreign.is_none() {
                 self.foreign = Some(path);
@@ -154,19 +157,21 @@ fn is_hidden(name: &str) -> bool {
     name.starts_with('.')
 }
 
-/// Whether a path is that of a file of a saved state.
-fn is_of_state(path: &Path) -> bool {
-    let Ok(path) = path.strip_prefix(CHECKPOINTS) else {
-        return false;
+/// Whether a path is that of a file of a saved state. States are made and removed as a whole, so that a folder without
+/// a state's manifest is none of the run's, whatever its name is.
+fn is_of_state(files: &dyn Files, (dir, path): (&Path, &Path)) -> Result<bool, FilesError> {
+    let Ok(within) = path.strip_prefix(CHECKPOINTS) else {
+        return Ok(false);
     };
-    let mut parts = path.iter().map(|part| part.to_str().unwrap_or_default());
+    let mut parts = within.iter().map(|part| part.to_str().unwrap_or_default());
     match (parts.next(), parts.next(), parts.next()) {
-        (Some(name), None, _) => name == saved::LATEST,
+        (Some(name), None, _) => Ok(name == saved::LATEST),
         (Some(state), Some(file), None) => {
-            let is_state = step_of(state).is_some();
-            is_state && (file == saved::MANIFEST || STATE_FILES.contains(&file))
+            let is_one = file == saved::MANIFEST || STATE_FILES.contains(&file);
+            let is_one = is_one && step_of(state).is_some();
+            Ok(is_one && saved::is_state(files, &dir.join(CHECKPOINTS).join(state))?)
         }
-        _ => false,
+        _ => Ok(false),
     }
 }
 

@@ -177,6 +177,7 @@ fn foreign_files_stay() {
         "checkpoints/mine.pt",
         "checkpoints/step-7.tmp/notes",
         "checkpoints/step-000010/notes.txt",
+        "checkpoints/step-000009/model.safetensors",
         "tensorboard/ev",
         "config.toml",
         "chat_template.jinja",

@@ -90,12 +90,13 @@ class Sizes:
         return tuple(value.shape) if isinstance(value, Tensor) else value
 
     def _inputs(self, values: Sequence[Any]) -> list[Any]:
-        """What is handed on: sizes are in the graph by then, and numbers, where they cannot be inputs."""
+        """What is handed on: sizes are in the graph by then, and numbers, where they cannot be inputs. Dynamo makes
+        tensors of numbers, which are there either way."""
         kept = []
         for value, is_number in zip(values, self._are_numbers, strict=True):
             if is_number and self._as_inputs:
                 kept.append(value if isinstance(value, Tensor) else torch.tensor(value))
-            elif isinstance(value, Tensor) and not is_number:
+            elif isinstance(value, Tensor):
                 kept.append(value)
         return kept
 
@@ -116,7 +117,7 @@ class Sizes:
         graph = fx.Graph()
         names: dict[fx.Node, Any] = {}
         for node, value, is_number in zip(self._places, values, self._are_numbers, strict=True):
-            if is_number and self._as_inputs or isinstance(value, Tensor) and not is_number:
+            if is_number and self._as_inputs or isinstance(value, Tensor):
                 names[node] = graph.node_copy(node)
             if is_number:
                 for item in [node] if isinstance(value, int) else items_of(node):

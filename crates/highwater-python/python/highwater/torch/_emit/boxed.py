@@ -63,6 +63,9 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         names[node] = f"t{i}"
         if node.op == "placeholder":
             inputs.append(names[node])
+            if not node.users:
+                # A gradient of what a forward wrote to its input comes in, if only as zeros.
+                body.append(f"{names[node]} = None")
             if OVERWRITTEN in node.meta:
                 # With `retain_graph=True` another backward will read it.
                 body.append(f"{names[node]} = {constant(node.meta[OVERWRITTEN])}({names[node]}) if {constant(keeps_graph)}() else {names[node]}")

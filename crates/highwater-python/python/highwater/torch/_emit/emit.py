@@ -18,6 +18,10 @@ from .boxed import Constant
 from .moves import Moves
 from .section import Names, Section
 
+# What PyTorch says in the meta of what an `autograd.Function` keeps as an attribute of its `ctx`, and not by
+# `save_for_backward`: autograd does not mind if it is written to meanwhile.
+UNCHECKED = "saved_tensor_with_no_vc_check"
+
 
 def emit(joint: JointGraph, choice: Choice, transfers: Transfers, overwrites: bool = True) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward's and the backward's module of a plan. `transfers`: what moves bytes, if the plan does.
@@ -111,9 +115,13 @@ def _finish(
             saved.append(name)
         else:
             backward.graph.erase_node(made)
-    # Numbers of shapes come last.
-    saved.sort(key=lambda name: not tensors(name))
     results = answer(forward, joint.outputs[:count])
+    for name in saved:
+        # PyTorch holds these until a backward has ended. Of what users cannot see, nothing is to be told apart.
+        if name.op == "call_function" and name not in results:
+            name.meta.pop(UNCHECKED, None)
+    # Those come behind others, and numbers of shapes last.
+    saved.sort(key=lambda name: (not tensors(name), bool(name.meta.get(UNCHECKED))))
     output = forward.graph.output((*results, *saved))
     names = [SavedForBackwardsAOTOutput(i) for i in range(len(saved))]
     output.meta["desc"] = [*descriptions[:count], *names]
