@@ -99,8 +99,8 @@ impl Trained {
     }
 }
 
-/// The adapters of a folder, which may be a run's: the newest or the best, or those that PEFT wrote. And the folder
-/// with what is beside them.
+/// The adapters of a folder, which may be a run's: the newest or the best, or those that PEFT wrote. Returned with the
+/// folder whose tokenizer and template belong to them.
 ///
 /// # Errors
 /// [`Failure`] for files that cannot be read.

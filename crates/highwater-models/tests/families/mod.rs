@@ -7,6 +7,19 @@ use highwater_models::{Architecture, CausalLm, DecoderConfig, Gpt2Config};
 use serde_json::{Value, json};
 
 pub(crate) const VOCABULARY: usize = 61;
+/// All that there are here. In tests of rows, documents are short sequences of `phi3-long`, and rows long ones.
+pub(crate) const FAMILIES: [&str; 10] = [
+    "gpt2",
+    "llama",
+    "llama3",
+    "mistral",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "phi3-long",
+    "smollm3",
+];
 pub(crate) const WINDOW: usize = 9;
 
 /// What a family adds to the fields that all have.

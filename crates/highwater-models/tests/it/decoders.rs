@@ -70,15 +70,7 @@ impl Fixture {
     }
 
     fn options(&self) -> AdamWOptions {
-        let number = |value: &Value| value.as_f64().unwrap();
-        let adamw = &self.about["adamw"];
-        AdamWOptions {
-            lr: number(&adamw["lr"]),
-            betas: (number(&adamw["betas"][0]), number(&adamw["betas"][1])),
-            eps: number(&adamw["eps"]),
-            weight_decay: number(&adamw["weight_decay"]),
-            ..AdamWOptions::default()
-        }
+        crate::adamw::options(&self.about)
     }
 
     fn model(&mut self, engine: &Engine, variant: &str) -> Decoder {

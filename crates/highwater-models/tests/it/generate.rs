@@ -14,22 +14,9 @@ use highwater_models::{
 };
 use serde_json::{Value, json};
 
-use crate::families::{VOCABULARY, stir};
+use crate::families::{FAMILIES, VOCABULARY, stir};
 
 const LONGEST: usize = 200;
-
-const FAMILIES: [&str; 10] = [
-    "gpt2",
-    "llama",
-    "llama3",
-    "mistral",
-    "qwen3",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-    "phi3-long",
-    "smollm3",
-];
 
 /// Dropout is off when texts are continued, whatever the model was made with.
 fn architecture(family: &str) -> Box<dyn Architecture> {

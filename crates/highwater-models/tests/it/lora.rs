@@ -153,15 +153,7 @@ fn assert_near(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
 
 fn optimizer(model: &dyn CausalLm) -> AdamW {
     let about = fixture("decoders").1;
-    let number = |value: &Value| value.as_f64().unwrap();
-    let adamw = &about["adamw"];
-    let options = AdamWOptions {
-        lr: number(&adamw["lr"]),
-        betas: (number(&adamw["betas"][0]), number(&adamw["betas"][1])),
-        eps: number(&adamw["eps"]),
-        weight_decay: number(&adamw["weight_decay"]),
-        ..AdamWOptions::default()
-    };
+    let options = crate::adamw::options(&about);
     let trained = adapter_parameters(model)
         .into_iter()
         .map(|(_, parameter)| parameter);

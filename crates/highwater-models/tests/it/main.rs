@@ -7,6 +7,7 @@ mod common;
 #[path = "../families/mod.rs"]
 mod families;
 
+mod adamw;
 mod decoders;
 mod generate;
 mod image_folder;

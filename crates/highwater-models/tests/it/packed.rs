@@ -9,26 +9,12 @@ use highwater::{Builder, DType, Engine, Error, Parameter, Tensor, philox};
 use highwater_models::{Architecture, CausalLm, Packed};
 use serde_json::{Value, json};
 
-use crate::families::{VOCABULARY, stir};
+use crate::families::{FAMILIES, VOCABULARY, stir};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 150;
 /// Lengths that are given for each row; the rest of it is padding.
 const DOCUMENTS: usize = 5;
-
-const FAMILIES: [&str; 10] = [
-    "gpt2",
-    "llama",
-    "llama3",
-    "mistral",
-    "qwen3",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-    // Documents are short sequences, rows would be long ones.
-    "phi3-long",
-    "smollm3",
-];
 
 fn architecture(family: &str) -> Box<dyn Architecture> {
     let own = match family {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use highwater::nn::{LoraOptions, add_adapters, without_adapters};
-use highwater::optim::{AdamW, AdamWOptions, Optimizer};
+use highwater::optim::{AdamW, Optimizer};
 use highwater::{Engine, Module, Parameter, Tensor, no_grad};
 use highwater_memory::DiskFiles;
 use highwater_models::adapter::adapter_parameters;
@@ -146,15 +146,8 @@ fn pair_loss(
 fn train(variant: &Value, memory: u64) -> (Vec<[f32; 2]>, [u64; 2]) {
     let engine = Engine::builder().arena(memory).threads(2).build().unwrap();
     let (policy, trained, before) = models(&engine, variant);
-    let adamw = &fixture("decoders").1["adamw"];
     let number = |value: &Value| value.as_f64().unwrap();
-    let options = AdamWOptions {
-        lr: number(&adamw["lr"]),
-        betas: (number(&adamw["betas"][0]), number(&adamw["betas"][1])),
-        eps: number(&adamw["eps"]),
-        weight_decay: number(&adamw["weight_decay"]),
-        ..AdamWOptions::default()
-    };
+    let options = crate::adamw::options(&fixture("decoders").1);
     let mut optimizer = AdamW::new(trained, options).unwrap();
     let beta = number(&fixture("preferences").1["beta"]);
     let pairs = integers("asked").len();
