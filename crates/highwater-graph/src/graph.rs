@@ -2,17 +2,21 @@
 
 mod check;
 mod ids;
+mod join;
 mod prune;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 pub use ids::{CellId, KernelId, NodeId, ValueId, Version};
+pub use join::Joined;
 
 use crate::{
     Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Location, Op, OpError, Spec, Traits,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
+use versions::Versions;
 
 /// Where an operand's elements are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -177,12 +181,14 @@ pub struct Cell {
     pub category: Category,
     /// Whether backward computes a gradient for it.
     pub requires_grad: bool,
-    /// The version that a read takes now: pending writes included.
-    pub version: Version,
-    /// The version that is really in memory.
-    pub evaluated: Version,
-    /// Who wrote it last.
-    pub written_at: Option<Location>,
+}
+
+/// The cells, which outlive the graphs that read and write them.
+#[derive(Debug, Default, Clone)]
+pub struct Cells {
+    #[expect(clippy::disallowed_types, reason = "its order is never read")]
+    all: std::collections::HashMap<CellId, Cell, BuildMixer>,
+    made: CellId,
 }
 
 /// Nodes and values since the last evaluation, and the cells, which outlive it.
@@ -190,9 +196,9 @@ pub struct Cell {
 pub struct Graph {
     nodes: Vec<Node>,
     values: Vec<Value>,
-    #[expect(clippy::disallowed_types, reason = "its order is never read")]
-    cells: std::collections::HashMap<CellId, Cell, BuildMixer>,
-    cells_made: CellId,
+    cells: Cells,
+    /// What nodes of this graph write, or wrote.
+    versions: Versions,
     /// Of the inputs of the node at hand.
     specs: Vec<Spec>,
     /// What runs the nodes; without it any is taken.
@@ -257,12 +263,12 @@ impl Graph {
 
     /// A cell, if it is still there.
     pub fn cell(&self, id: CellId) -> Option<&Cell> {
-        self.cells.get(&id)
+        self.cells.all.get(&id)
     }
 
     /// A cell, to change its name or whether it requires gradients.
     pub fn cell_mut(&mut self, id: CellId) -> Option<&mut Cell> {
-        self.cells.get_mut(&id)
+        self.cells.all.get_mut(&id)
     }
 
     /// Makes a cell of version 0.
@@ -273,24 +279,21 @@ impl Graph {
         category: Category,
         requires_grad: bool,
     ) -> CellId {
-        let id = self.cells_made;
-        self.cells_made = id.next();
+        let id = self.cells.made;
+        self.cells.made = id.next();
         let cell = Cell {
             name: name.into(),
             spec,
             category,
             requires_grad,
-            version: Version::default(),
-            evaluated: Version::default(),
-            written_at: None,
         };
-        self.cells.insert(id, cell);
+        self.cells.all.insert(id, cell);
         id
     }
 
     /// Forgets a cell.
     pub fn remove_cell(&mut self, id: CellId) {
-        self.cells.remove(&id);
+        self.cells.all.remove(&id);
     }
 
     /// Adds a value that the user gave.
@@ -312,9 +315,9 @@ impl Graph {
 
     /// Reads a cell as it will be after all writes made so far. `None` if it is gone.
     pub fn read_cell(&self, id: CellId) -> Option<Operand> {
-        let cell = self.cells.get(&id)?;
+        let cell = self.cells.all.get(&id)?;
         Some(Operand {
-            source: Source::Cell(id, cell.version),
+            source: Source::Cell(id, self.version(id)),
             spec: cell.spec.clone(),
             requires_grad: cell.requires_grad,
         })
@@ -349,11 +352,8 @@ impl Graph {
         writes: Writes,
         site: &Site,
     ) -> SmallVec<[Operand; 2]> {
-        for (id, version) in &writes {
-            if let Some(cell) = self.cells.get_mut(id) {
-                cell.version = version.next();
-                cell.written_at = Some(site.location);
-            }
+        for &(id, version) in &writes {
+            self.versions.write(id, version.next(), site.location);
         }
         let requires_grad = site.grad_enabled
             && traits.effect.is_repeatable()
@@ -407,53 +407,11 @@ impl Graph {
         inputs.for_each(change);
     }
 
-    /// Whether an operand reads a version of a cell that a pending node is to write.
-    pub fn is_awaited(&self, operand: &Operand) -> bool {
-        match operand.source {
-            Source::Cell(id, version) => {
-                let cell = self.cells.get(&id);
-                cell.is_some_and(|cell| cell.evaluated < version)
-            }
-            Source::Value(_) => false,
-        }
-    }
-
-    /// Whether a pending node writes the version of a cell that an operand reads.
-    pub fn is_overwritten(&self, operand: &Operand) -> bool {
-        match operand.source {
-            Source::Cell(id, version) => {
-                let cell = self.cells.get(&id);
-                cell.is_some_and(|cell| cell.version > version)
-            }
-            Source::Value(_) => false,
-        }
-    }
-
-    /// The pending updates were left out: what they would have written is as it was.
-    pub fn leave_out_updates(&mut self) {
-        for node in self.nodes.iter().rev().filter(|node| node.is_update()) {
-            for &(id, before) in &node.writes {
-                if let Some(cell) = self.cells.get_mut(&id) {
-                    cell.version = before;
-                }
-            }
-        }
-    }
-
-    /// Every pending write is now in memory.
-    pub fn mark_evaluated(&mut self) {
-        for cell in self.cells.values_mut() {
-            cell.evaluated = cell.version;
-        }
-    }
-
-    /// Forgets nodes and values, and writes that were not evaluated. Cells stay.
+    /// Forgets nodes and values, and what they write or wrote. Cells stay.
     pub fn clear(&mut self) {
         self.nodes.clear();
         self.values.clear();
-        for cell in self.cells.values_mut() {
-            cell.version = cell.evaluated;
-        }
+        self.versions = Versions::default();
     }
 
     /// Whether any pending node writes a cell or guards one.

@@ -18,8 +18,8 @@ pub use backward::Backward;
 pub use checkpoint::{Checkpoint, CheckpointPolicy};
 pub use dtype::DType;
 pub use graph::{
-    Category, Cell, CellId, Graph, KernelId, Node, NodeId, Operand, Phase, Site, Source, Value,
-    ValueId, Version,
+    Category, Cell, CellId, Cells, Graph, Joined, KernelId, Node, NodeId, Operand, Phase, Site,
+    Source, Value, ValueId, Version,
 };
 pub use layout::Layout;
 pub use location::Location;

@@ -85,6 +85,7 @@ pub use pending::context::{
     autocast, autocast_dtype, inference_mode, is_grad_enabled, micro_batch, no_grad, scope,
     skip_init, with_parameter_dtype,
 };
+pub use pending::recording::Recording;
 pub use problem::profile::OperationProfile;
 pub use problem::rates::{Curve, Point, Rates};
 pub use report::decisions::Decision;
@@ -139,6 +140,8 @@ mod documents {
     struct Operations;
     #[doc = include_str!("../../../docs/guide/7-pitfalls.md")]
     struct Pitfalls;
+    #[doc = include_str!("../../../docs/guide/threads.md")]
+    struct Threads;
     #[doc = include_str!("../../../docs/guide/checkpoint.md")]
     struct Checkpoint;
     #[doc = include_str!("../../../docs/tutorials/rust.md")]

@@ -1,6 +1,6 @@
 //! What a node must be like to be added: everything that can be refused, before anything changes.
 
-use super::{Cell, CellId, Graph, KernelId, Operand, Site, Source, Version, Writes};
+use super::{CellId, Graph, KernelId, Operand, Site, Source, Version, Writes};
 use crate::{Backend, Effect, Op, OpError, RANK_MAX, Shape, Spec, Traits};
 use smallvec::SmallVec;
 
@@ -58,11 +58,10 @@ impl Graph {
         let whole = match operand.source {
             Source::Value(id) => self.values.get(id.index()).map(|value| &value.spec),
             Source::Cell(id, wanted) => {
-                let cell = self.cells.get(&id);
-                if !is_fresh(cell, wanted) {
-                    return Err(stale(op, cell, wanted, site));
+                if !self.is_fresh(id, wanted) {
+                    return Err(self.stale(op, id, wanted, site));
                 }
-                cell.map(|cell| &cell.spec)
+                self.cell(id).map(|cell| &cell.spec)
             }
         };
         let Spec { dtype, layout } = &operand.spec;
@@ -96,11 +95,10 @@ impl Graph {
         let Source::Cell(id, wanted) = operand.source else {
             return Ok(());
         };
-        let cell = self.cells.get(&id);
-        if is_fresh(cell, wanted) {
+        if self.is_fresh(id, wanted) {
             Ok(())
         } else {
-            Err(stale(op, cell, wanted, site))
+            Err(self.stale(op, id, wanted, site))
         }
     }
 
@@ -136,8 +134,8 @@ impl Graph {
         let Source::Cell(id, version) = inputs.get(position)?.source else {
             return None;
         };
-        let cell = self.cells.get(&id)?;
-        (cell.version == version).then_some((id, version))
+        self.cell(id)?;
+        (self.version(id) == version).then_some((id, version))
     }
 
     /// The kernel that takes the node, and every other operand on a cell that it writes.
@@ -166,7 +164,7 @@ impl Graph {
             let may =
                 |(backend, kernel): (&dyn Backend, _)| backend.may_overlap(kernel, read, written);
             if read != written && !both.is_some_and(may) {
-                let cell = self.cells.get(&id).map(|cell| cell.name.to_string());
+                let cell = self.cell(id).map(|cell| cell.name.to_string());
                 return Err(OpError::Overlap {
                     op: op.name(),
                     cell: cell.unwrap_or_default(),
@@ -177,23 +175,24 @@ impl Graph {
         }
         Ok(kernel)
     }
-}
 
-fn is_fresh(cell: Option<&Cell>, wanted: Version) -> bool {
-    cell.is_some_and(|cell| wanted >= cell.evaluated)
-}
+    fn is_fresh(&self, id: CellId, wanted: Version) -> bool {
+        self.cell(id).is_some() && wanted >= self.evaluated(id)
+    }
 
-/// The error of an operand whose cell is gone, or was overwritten.
-fn stale(op: &'static str, cell: Option<&Cell>, wanted: Version, site: &Site) -> OpError {
-    let unknown = || "an unknown place".to_owned();
-    OpError::StaleCell {
-        op,
-        cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
-        wanted,
-        current: cell.map_or(Version::default(), |cell| cell.evaluated),
-        read_at: site.location,
-        written_at: cell
-            .and_then(|cell| cell.written_at)
-            .map_or_else(unknown, |location| location.to_string()),
+    /// The error of an operand whose cell is gone, or was overwritten.
+    fn stale(&self, op: &'static str, id: CellId, wanted: Version, site: &Site) -> OpError {
+        let unknown = || "an unknown place".to_owned();
+        let cell = self.cell(id);
+        OpError::StaleCell {
+            op,
+            cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
+            wanted,
+            current: self.evaluated(id),
+            read_at: site.location,
+            written_at: self
+                .written_at(id)
+                .map_or_else(unknown, |location| location.to_string()),
+        }
     }
 }

@@ -85,7 +85,13 @@ impl Version {
     /// The one after a write.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        self.after(1)
+    }
+
+    /// The one after so many writes.
+    #[must_use]
+    pub(super) fn after(self, writes: u32) -> Self {
+        Self(self.0 + writes)
     }
 }
 

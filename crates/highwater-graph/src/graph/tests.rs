@@ -118,13 +118,10 @@ fn a_second_operand_on_a_written_cell_is_refused_unless_the_kernel_takes_it() {
         for mut second in [w, transposed, row] {
             let w = graph.read_cell(id).unwrap();
             second.source = w.source;
-            let before = graph.cell(id).unwrap().version;
+            let before = graph.version(id);
             let answer = add(&mut graph, update(&[0]), &[w.clone(), second.clone()]);
             assert_eq!(answer.is_ok(), overlaps, "{answer:?}");
-            assert_eq!(
-                graph.cell(id).unwrap().version.since(before),
-                u32::from(overlaps)
-            );
+            assert_eq!(graph.version(id).since(before), u32::from(overlaps));
             let third = add(&mut graph, update(&[0]), &[w, v.clone(), second]);
             assert!(third.is_err(), "position 2 is never taken");
         }
@@ -152,12 +149,12 @@ fn what_is_refused_leaves_the_graph_as_it_was() {
         let error = add(&mut graph, op, &inputs).unwrap_err();
         assert!(matches!(error, OpError::Shape { .. }), "{error}");
         assert_eq!(
-            (graph.cell(id).unwrap().version, graph.nodes().len()),
+            (graph.version(id), graph.nodes().len()),
             (Version::default(), 0)
         );
     }
     add(&mut graph, update(&[0]), &[w, value]).unwrap();
-    let version = graph.cell(id).unwrap().version;
+    let version = graph.version(id);
     assert_eq!(version, Version::default().next());
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn backward(
     gradient: Option<&Arc<Handle>>,
     location: Location,
 ) -> Result<()> {
-    let mut locked = engine.lock();
+    let mut locked = engine.once_unlent(engine.lock(), None, location)?;
     let state = &mut *locked;
     let mut root = state.operand(loss)?;
     check_root("backward()", &root, gradient, location)?;

@@ -1,5 +1,6 @@
 //! How an engine is made.
 
+use crate::engine::recordings::{Random, Recordings};
 use crate::engine::state::Planning;
 use crate::engine::state::State;
 use crate::engine::{Engine, Inner, OnPlan};
@@ -22,7 +23,7 @@ use highwater_memory::{Bytes, HostSystem, System};
 use highwater_ops::{DTypes, Device, Entry, Kernel, Kernels, Pool, PoolError};
 use highwater_plan::Policy;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// Bytes of a piece of a moment at most, unless one row takes more.
 pub(crate) const PIECE_BYTES: u64 = 32 << 20;
@@ -456,9 +457,13 @@ impl Builder {
             state: Mutex::new(State {
                 pending: Pending {
                     graph: Graph::on(self.kernels),
-                    seed: self.seed,
                     ..Pending::default()
                 },
+                random: Random {
+                    seed: self.seed,
+                    offset: 0,
+                },
+                recordings: Recordings::new(self.seed),
                 memory: Memory {
                     cells: CellStore::new(tiers, self.dry),
                     ..Memory::default()
@@ -466,6 +471,7 @@ impl Builder {
                 planning,
                 ..State::default()
             }),
+            given_back: Condvar::new(),
             dropped_cells: Dropped::default(),
         }));
         let reserve = self.reserve.unwrap_or_else(|| engine.first_reserve());

@@ -125,7 +125,10 @@ impl Engine {
         compiled: &Compiled,
         refused: Option<&Arc<Families>>,
     ) -> Result<bool> {
-        if state.give_up_residents() || self.clear_unused(state, compiled, refused)? {
+        if state.give_up_residents()
+            || state.end_forsaken(&self.0.dropped_cells, Location::caller())
+            || self.clear_unused(state, compiled, refused)?
+        {
             return Ok(true);
         }
         Ok(state.planning.clock.plan_by_rates() || self.forget_disk_rates(state))

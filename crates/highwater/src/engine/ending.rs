@@ -20,7 +20,7 @@ impl Engine {
         }
         state.pending.graph.mark_evaluated();
         state.end(location);
-        self.0.store.keep_below(0);
+        self.0.store.keep_below(state.residents_end());
         adopted
     }
 

@@ -38,7 +38,7 @@ impl Engine {
     /// Computes everything that is pending: updates, gradients, and of the other live handles those
     /// that are small or marked. The graph is gone afterwards.
     pub(crate) fn evaluate_all(&self, state: &mut State, location: Location) -> Result<()> {
-        state.memory.check_not_borrowed(true, location)?;
+        state.check_unlent(location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
@@ -72,7 +72,7 @@ impl Engine {
         future: Option<&Operand>,
         location: Location,
     ) -> Result<()> {
-        state.memory.check_not_borrowed(false, location)?;
+        state.check_unlent(location)?;
         let request = Request {
             targets,
             effects: false,
@@ -104,7 +104,7 @@ impl Engine {
         future: Option<&Operand>,
         location: Location,
     ) -> Result<()> {
-        state.memory.check_not_borrowed(true, location)?;
+        state.check_unlent(location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
@@ -130,7 +130,7 @@ impl Engine {
         targets.extend(state.pending.remembered());
         let request = Request {
             targets: &targets,
-            effects: true,
+            effects: state.pending.has_effects_left(),
             whole: false,
             future,
         };
@@ -144,7 +144,7 @@ impl Engine {
 
     /// Eager mode: computes all that is pending now and waits for no write, keeping every value.
     pub(crate) fn evaluate_now(&self, state: &mut State, location: Location) -> Result<()> {
-        state.memory.check_not_borrowed(false, location)?;
+        state.check_unlent(location)?;
         let awaiting = state.pending.awaiting(&state.memory.storages);
         let done = &state.pending.progress.done;
         let pending = |id: &NodeId| !done.contains(id) && !awaiting[id.index()];
@@ -205,6 +205,8 @@ impl Engine {
         missing: &BTreeSet<ValueId>,
         runs: &mut bool,
     ) -> Result<(), Failed> {
+        // The plan will use their places.
+        state.recordings.give_up_residents();
         self.give_storage(state, missing).map_err(Failed::clean)?;
         let started = Instant::now();
         let ready = match self.ready(state, missing, request) {
@@ -246,7 +248,7 @@ impl Engine {
             let present = present.filter_map(|(id, offset)| Some((compiled.value(id)?, offset)));
             let (pending, memory) = (&mut state.pending, &state.memory);
             pending.advance(ran_nodes, present, &memory.storages);
-            self.0.store.keep_below(state.pending.residents_end());
+            self.0.store.keep_below(state.residents_end());
         }
         Ok(())
     }
@@ -338,8 +340,8 @@ fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
     });
     let is_made = |input: &Operand| match input.source {
         Source::Cell(id, version) => {
-            let cell = graph.cell(id);
-            cell.is_some_and(|cell| cell.evaluated == version) || made.contains(&(id, version))
+            let is_there = graph.cell(id).is_some() && graph.evaluated(id) == version;
+            is_there || made.contains(&(id, version))
         }
         Source::Value(_) => true,
     };

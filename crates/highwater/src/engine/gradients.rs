@@ -7,7 +7,6 @@ use crate::pending::context::site;
 use crate::{Error, Result};
 use highwater_graph::{
     Category, CellId, Effect, Graph, Location, Node, Op, Operand, Phase, Site, Source, ValueId,
-    Version,
 };
 use highwater_ops::Finite;
 use std::borrow::Cow;
@@ -197,9 +196,7 @@ impl Engine {
         if !graph.is_awaited(&newest) {
             return vec![newest];
         }
-        let evaluated = graph
-            .cell(cell)
-            .map_or_else(Version::default, |cell| cell.evaluated);
+        let evaluated = graph.evaluated(cell);
         let before = Operand {
             source: Source::Cell(cell, evaluated),
             ..newest

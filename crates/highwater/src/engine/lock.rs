@@ -2,10 +2,12 @@
 
 use crate::engine::Engine;
 use crate::engine::state::State;
+use crate::pending::recording::Recording;
 use highwater_graph::{CellId, Location};
 use highwater_ops::Engaged;
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
+use std::sync::{MutexGuard, PoisonError};
 
 /// What of an engine changes, for as long as this thread has it for itself.
 #[derive(Debug)]
@@ -52,15 +54,41 @@ impl Engine {
             }),
             _engaged: Engaged::enter(),
         };
+        state.enter(
+            &Recording::current(),
+            &self.0.dropped_cells,
+            Location::caller(),
+        );
         // A graph that nobody can want any more goes, with all that it holds.
         let are_grads_there = !state.memory.grads.is_empty();
-        if state.pending.is_forsaken(are_grads_there) {
+        if state.pending.is_forsaken(are_grads_there, &BTreeSet::new()) {
             state.end(Location::caller());
-            self.0.store.keep_below(0);
+            self.0.store.keep_below(state.residents_end());
         }
         if state.pending.graph.nodes().is_empty() {
             self.take_up_dropped(&mut state);
         }
+        state
+    }
+
+    /// Gives the lock up until somebody has given back the bytes of a cell.
+    pub(crate) fn wait<'e>(&'e self, locked: Locked<'e>) -> Locked<'e> {
+        let Locked {
+            state,
+            _engaged: engaged,
+        } = locked;
+        drop(engaged);
+        let state = self.0.given_back.wait(state);
+        let mut state = Locked {
+            // What a panic left pending is seen to by whoever locks next.
+            state: state.unwrap_or_else(PoisonError::into_inner),
+            _engaged: Engaged::enter(),
+        };
+        state.enter(
+            &Recording::current(),
+            &self.0.dropped_cells,
+            Location::caller(),
+        );
         state
     }
 
@@ -70,7 +98,8 @@ impl Engine {
         if dropped.is_empty() {
             return;
         }
-        let used = state.pending.used_cells();
+        let mut used = state.pending.used_cells();
+        used.extend(state.recordings.used_cells());
         let is_used = |id: &CellId| {
             let grad = state.memory.grads.get(id);
             used.contains(id) || grad.is_some_and(|grad| used.contains(grad))
@@ -90,6 +119,6 @@ impl Engine {
         state.pending.grads.clear();
         state.record.steps.give_up();
         state.end(location);
-        self.0.store.keep_below(0);
+        self.0.store.keep_below(state.residents_end());
     }
 }

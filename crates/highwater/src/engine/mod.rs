@@ -15,7 +15,9 @@ mod lock;
 pub(crate) mod mem_cache;
 mod memory_stats;
 mod new_cell;
+mod overwrite;
 mod posing;
+pub(crate) mod recordings;
 mod refusal;
 mod request;
 pub(crate) mod reserve;
@@ -39,13 +41,14 @@ use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
 /// anything.
 ///
-/// Engines and tensors may be used from any thread, those of a thread pool included: a thread that waits for
-/// an engine sleeps. The code of an operation or of a kernel must not use an engine: it runs while its engine
+/// Engines and tensors may be used from any thread, those of a thread pool included. Each thread records a graph of
+/// its own, so that a step ends what its thread has recorded and nothing else: see
+/// [`Recording`](crate::Recording). Evaluations take turns, and a thread that waits for an engine sleeps. The code of an operation or of a kernel must not use an engine: it runs while its engine
 /// waits for it. On the threads that the engine runs it on, that is a panic.
 #[derive(Clone)]
 pub struct Engine(pub(crate) Arc<Inner>);
@@ -70,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) guard_gradients: bool,
     pub(crate) limits: Limits,
     pub(crate) state: Mutex<State>,
+    /// Says that the bytes of a cell were given back.
+    pub(crate) given_back: Condvar,
     /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.
     pub(crate) dropped_cells: Dropped,
 }
@@ -132,22 +137,22 @@ impl Engine {
         self.0.pool.threads()
     }
 
-    /// Fixes the random numbers of what follows: dropout masks and initial weights.
+    /// Fixes the random numbers that this thread draws from now on: dropout masks and initial weights. On the thread
+    /// that built the engine, also those of threads that have not begun; each of these draws the same numbers until it
+    /// is seeded itself.
     pub fn manual_seed(&self, seed: u64) {
-        let mut state = self.lock();
-        (state.pending.seed, state.pending.random_offset) = (seed, 0);
+        self.lock().set_random(seed, 0);
     }
 
-    /// Seed and counter of the random numbers, to be saved.
+    /// Seed and counter of this thread's random numbers, to be saved.
     pub fn rng_state(&self) -> (u64, u64) {
-        let state = self.lock();
-        (state.pending.seed, state.pending.random_offset)
+        let random = self.lock().random;
+        (random.seed, random.offset)
     }
 
     /// Puts seed and counter back.
     pub fn set_rng_state(&self, seed: u64, offset: u64) {
-        let mut state = self.lock();
-        (state.pending.seed, state.pending.random_offset) = (seed, offset);
+        self.lock().set_random(seed, offset);
     }
 
     /// What the last evaluation planned and what it took.

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::store::Storage;
 use crate::{Error, Result};
-use highwater_graph::{Category, CellId, ValueId};
+use highwater_graph::{Category, CellId, Location, ValueId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Engine {
             let given = self.with_room(state, |_| alloc());
             let given = given.and_then(|mut storage| {
                 self.move_out(state, id, &mut storage)?;
-                self.0.store.keep_below(state.pending.residents_end());
+                self.0.store.keep_below(state.residents_end());
                 Ok(state.memory.storages.insert(id, Arc::new(storage)))
             });
             given?;
@@ -62,11 +62,34 @@ impl Engine {
         self.alloc_by(|| self.0.store.alloc(bytes, what))
     }
 
+    /// Evaluates what is pending where that is all without history and its inputs take much of the budget: sums of an
+    /// evaluation, say, which would keep each batch until somebody reads them.
+    fn evaluate_sums(&self, state: &mut State) -> Result<()> {
+        let pending = &state.pending;
+        let mut values = pending.graph.values().iter();
+        if pending.graph.nodes().is_empty()
+            || !pending.grads.is_empty()
+            || values.any(|value| value.requires_grad)
+            || pending.has_effects_left()
+        {
+            return Ok(());
+        }
+        let storages = state.memory.storages.values();
+        let held: u64 = storages.map(|storage| storage.bytes()).sum();
+        if held < self.0.store.budget() / 4 {
+            return Ok(());
+        }
+        let targets = state.pending.kept_values().into_iter().collect();
+        self.evaluate_some(state, &targets, None, Location::caller())
+    }
+
     pub(crate) fn alloc_by(&self, alloc: impl Fn() -> Result<Storage>) -> Result<Storage> {
         let mut state = self.lock();
+        self.evaluate_sums(&mut state)?;
         match self.with_room(&mut state, |_| alloc()) {
-            // What a part of the pending graph holds that nobody can want any more makes room.
+            // What pending graphs hold that nobody can want any more makes room.
             Err(Error::State { .. }) => {
+                state.end_forsaken(&self.0.dropped_cells, Location::caller());
                 state.compact(None);
                 alloc()
             }

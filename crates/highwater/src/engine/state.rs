@@ -1,7 +1,7 @@
 //! What of an engine changes.
 
+use crate::engine::recordings::{Random, Recordings};
 use crate::pending::Pending;
-use crate::pending::handle::Handle;
 use crate::problem::clock::Clock;
 use crate::problem::disk_clock::DiskClock;
 use crate::problem::plan_cache::PlanCache;
@@ -13,13 +13,15 @@ use crate::{Error, Result};
 use highwater_graph::Location;
 use highwater_graph::{Category, CellId, Graph, Operand, ValueId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Everything that changes: what is to be computed, who has bytes, what helps to plan, and what was
 /// said about it.
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// Of the recording at hand.
     pub(crate) pending: Pending,
+    pub(crate) random: Random,
+    pub(crate) recordings: Recordings,
     pub(crate) memory: Memory,
     pub(crate) planning: Planning,
     pub(crate) record: Record,
@@ -114,11 +116,6 @@ impl State {
         })
     }
 
-    /// What the pending graph calls a tensor.
-    pub(crate) fn operand(&mut self, handle: &Arc<Handle>) -> Result<Operand> {
-        handle.operand(&mut self.pending, &mut self.memory.storages)
-    }
-
     /// As [`Pending::compact`].
     pub(crate) fn compact(&mut self, root: Option<&Operand>) -> Option<Operand> {
         self.pending.compact(&mut self.memory.storages, root)
@@ -126,11 +123,21 @@ impl State {
 
     /// As [`Pending::end`].
     pub(crate) fn end(&mut self, location: Location) {
-        self.pending.end(&mut self.memory.storages, location);
+        let next = self.recordings.next_generation();
+        self.pending.end(&mut self.memory.storages, location, next);
+        self.part();
     }
 
-    /// As [`Pending::give_up_residents`].
+    /// Where the highest value ends that a recording has in the arena.
+    pub(crate) fn residents_end(&self) -> u64 {
+        self.pending
+            .residents_end()
+            .max(self.recordings.residents_end())
+    }
+
+    /// As [`Pending::give_up_residents`], in all recordings.
     pub(crate) fn give_up_residents(&mut self) -> bool {
-        self.pending.give_up_residents(&self.memory.storages)
+        let parked = self.recordings.give_up_residents();
+        self.pending.give_up_residents(&self.memory.storages) || parked
     }
 }

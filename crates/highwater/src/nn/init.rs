@@ -236,7 +236,7 @@ pub fn orthogonal_(parameter: &Parameter, gain: f64) -> Result<()> {
     let rows = shape[0];
     let columns = shape.numel().checked_div(rows).unwrap_or(0);
     let (vectors, length) = (rows.min(columns), rows.max(columns));
-    let (seed, offset) = parameter.engine().lock().pending.next_random();
+    let (seed, offset) = parameter.engine().lock().next_random();
     let mut drawn = vec![0.0_f32; vectors * length];
     Deviates::new(seed, offset, true).fill(&mut drawn);
     let mut basis: Vec<f64> = drawn.into_iter().map(f64::from).collect();

@@ -41,6 +41,11 @@ pub trait Module {
             .collect()
     }
 
+    /// Forgets the gradients of all parameters, as `module.zero_grad()`.
+    fn zero_grad(&self) {
+        self.parameters().iter().for_each(Parameter::zero_grad);
+    }
+
     /// Number of elements of all parameters.
     fn num_parameters(&self) -> usize {
         self.parameters()
@@ -72,8 +77,8 @@ pub trait Module {
     /// of another module's [`Module::state_dict`], or vectors by name.
     ///
     /// # Errors
-    /// [`Error::Saved`] for a missing or unexpected name, another shape, or another count of elements;
-    /// [`Error::Usage`] while something pending uses a parameter. Nothing was loaded then.
+    /// [`Error::Saved`] for a missing or unexpected name, another shape, or another count of elements: nothing was
+    /// loaded then. Else as [`Parameter::with_bytes_mut`].
     #[track_caller]
     fn load_state_dict(&self, values: &dyn StateValues) -> Result<()> {
         let location = Location::caller();
@@ -101,9 +106,6 @@ pub trait Module {
                     format!("{name}: expected {expected} values for the shape {shape}, got {got}");
                 return Err(refused(&what, location));
             }
-        }
-        for parameter in own.values() {
-            parameter.check_idle(&mut parameter.engine().lock())?;
         }
         for (name, parameter) in &own {
             parameter.copy_from_slice(&values.values(name)?)?;

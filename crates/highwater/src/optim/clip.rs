@@ -1,6 +1,6 @@
 //! Clipping by global norm, and by value.
 
-use super::{adding_to_gradients, common_engine, take_grad};
+use super::{common_engine, gather_grads, take_grad};
 use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
@@ -76,10 +76,8 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     };
     let mut state = engine.lock();
     let state = &mut *state;
-    // What is being added to gradients is added first: no write may come before the norm's guard.
-    if adding_to_gradients(state, parameters) {
-        engine.evaluate_effects(state, None, location)?;
-    }
+    // No write may come before the norm's guard.
+    gather_grads(&engine, state, parameters, location)?;
     let (mut seen, mut ids, mut grads) = (BTreeSet::new(), Vec::new(), Vec::new());
     for parameter in parameters {
         if seen.insert(parameter.id())
@@ -130,9 +128,7 @@ pub fn clip_grad_value_(parameters: &[Parameter], clip_value: f64) -> Result<()>
     };
     let mut state = engine.lock();
     let state = &mut *state;
-    if adding_to_gradients(state, parameters) {
-        engine.evaluate_effects(state, None, location)?;
-    }
+    gather_grads(&engine, state, parameters, location)?;
     let site = site(location, Phase::Update);
     let ids: BTreeSet<_> = parameters.iter().map(Parameter::id).collect();
     for id in ids {

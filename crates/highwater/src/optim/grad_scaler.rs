@@ -1,6 +1,6 @@
 //! Loss scaling for half precision.
 
-use super::{Optimizer, Stepped, adding_to_gradients, common_engine, take_grad};
+use super::{Optimizer, Stepped, common_engine, gather_grads, take_grad};
 use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::Tensor;
@@ -147,9 +147,7 @@ impl GradScaler {
         let mut state = engine.lock();
         let state = &mut *state;
         // What is being added to gradients is added first: no write may come before the guard.
-        if adding_to_gradients(state, parameters) {
-            engine.evaluate_effects(state, None, location)?;
-        }
+        gather_grads(&engine, state, parameters, location)?;
         let mut scaled = Vec::new();
         for parameter in parameters {
             if self.unscaled.insert(parameter.id())

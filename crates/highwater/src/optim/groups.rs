@@ -299,7 +299,7 @@ impl Slot {
     ) -> Result<()> {
         let site = site(location, Phase::Update);
         let draws = match self.formats.master {
-            Master::Stochastic(_) => state.pending.next_random(),
+            Master::Stochastic(_) => state.next_random(),
             _ => (0, 0),
         };
         for piece in &self.pieces {

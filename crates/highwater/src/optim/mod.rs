@@ -201,19 +201,31 @@ fn names<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> Vec<String> {
     (0..names.len()).map(|i| i.to_string()).collect()
 }
 
-/// Whether something pending is added to the gradient of one of the parameters, where it lies.
-fn adding_to_gradients(state: &State, parameters: &[Parameter]) -> bool {
-    parameters.iter().any(|parameter| {
-        let cell = state.memory.grads.get(&parameter.id());
-        let cell = cell.and_then(|&cell| state.pending.graph.cell(cell));
-        cell.is_some_and(|cell| cell.evaluated < cell.version)
-    })
+/// Has the gradients of parameters at hand. What is being added to one, where it lies, is added first.
+fn gather_grads(
+    engine: &Engine,
+    state: &mut State,
+    parameters: &[Parameter],
+    location: Location,
+) -> Result<()> {
+    let ids: Vec<CellId> = parameters.iter().map(Parameter::id).collect();
+    state.claim_grads(&ids, &engine.0.dropped_cells)?;
+    let is_added_to = |parameter| {
+        let cell = state.memory.grads.get(parameter);
+        cell.is_some_and(|&cell| state.pending.graph.has_pending_writes(cell))
+    };
+    if ids.iter().any(is_added_to) {
+        engine.evaluate_effects(state, None, location)?;
+    }
+    Ok(())
 }
 
 /// Whether a parameter has a gradient.
 fn has_grad(parameter: &Parameter) -> bool {
     let (state, id) = (parameter.engine().lock(), parameter.id());
-    state.memory.grads.contains_key(&id) || state.pending.grads.contains_key(&id)
+    state.memory.grads.contains_key(&id)
+        || state.pending.grads.contains_key(&id)
+        || state.recordings.has_grad(id)
 }
 
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A
@@ -235,11 +247,7 @@ fn take_grad(engine: &Engine, state: &mut State, parameter: CellId, keep: bool) 
 }
 
 fn zero_grad(parameters: &[Parameter]) {
-    for parameter in parameters {
-        let engine = parameter.engine();
-        let mut state = engine.lock();
-        take_grad(engine, &mut state, parameter.id(), false);
-    }
+    parameters.iter().for_each(Parameter::zero_grad);
 }
 
 /// What an optimizer emits per parameter that has a gradient.
@@ -257,8 +265,9 @@ fn step(
         return Ok((Vec::new(), Stepped::Updated));
     };
     let mut state = engine.lock();
-    engine.keep_read_cells(&mut state, |_| true, location)?;
     let ids: Vec<CellId> = parameters.iter().map(Parameter::id).collect();
+    state.claim_grads(&ids, &engine.0.dropped_cells)?;
+    engine.keep_read_cells(&mut state, |_| true, location)?;
     engine.guard_grads(&mut state, &ids, location)?;
     let (mut updated, mut taken) = (vec![false; parameters.len()], Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
@@ -270,6 +279,7 @@ fn step(
             emit(&mut state, index, grad)?;
         }
     }
+    let mut state = engine.once_unlent(state, None, location)?;
     engine.evaluate_all(&mut state, location)?;
     let skipped = state.record.last.skipped;
     if !keep {

@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Puts a value back when it goes out of scope, also through a panic.
-struct Restore<F: FnMut()>(F);
+pub(super) struct Restore<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for Restore<F> {
     fn drop(&mut self) {

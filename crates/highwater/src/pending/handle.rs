@@ -6,6 +6,8 @@ use crate::store::memory::Storages;
 use crate::{Error, Result};
 use highwater_graph::Location;
 use highwater_graph::{Category, CellId, DType, Layout, Operand, Source, Spec, ValueId};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -37,8 +39,8 @@ pub(crate) struct Concrete {
     pub(crate) storage: Arc<Storage>,
     /// How the elements lie there: where a view was copied, otherwise than the handle says.
     layout: Layout,
-    /// What the graph of that generation calls it.
-    pub(crate) input: Option<(u64, Operand)>,
+    /// What the graphs of these generations call it.
+    inputs: SmallVec<[(u64, Operand); 1]>,
     /// A leaf that the user wants a gradient for.
     pub(crate) requires_grad: bool,
     /// It had a history, which an evaluation consumed.
@@ -51,11 +53,23 @@ impl Concrete {
         Self {
             storage,
             layout,
-            input: None,
+            inputs: SmallVec::new(),
             requires_grad: false,
             consumed,
             grad: None,
         }
+    }
+
+    /// What the graph of a generation calls it.
+    fn input(&self, generation: u64) -> Option<&Operand> {
+        let mut inputs = self.inputs.iter();
+        let found = inputs.find(|(of, _)| *of == generation);
+        found.map(|(_, operand)| operand)
+    }
+
+    /// Whether a pending graph has it as it is.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.inputs.is_empty()
     }
 
     fn spec(&self, dtype: DType) -> Spec {
@@ -85,6 +99,10 @@ impl Dropped {
 
     pub(crate) fn take(&self) -> Vec<CellId> {
         std::mem::take(&mut *self.list())
+    }
+
+    pub(crate) fn all(&self) -> BTreeSet<CellId> {
+        self.list().iter().copied().collect()
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<CellId>> {
@@ -197,11 +215,41 @@ impl Handle {
                 generation,
                 operand,
             } if *generation == current => operand.value(),
-            HandleState::Concrete(Concrete {
-                input: Some((generation, operand)),
-                ..
-            }) if *generation == current => operand.value(),
+            HandleState::Concrete(concrete) => concrete.input(current)?.value(),
             _ => None,
+        }
+    }
+
+    /// The graph that the handle waits for.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        match &*self.state() {
+            HandleState::Pending { generation, .. } => Some(*generation),
+            _ => None,
+        }
+    }
+
+    /// Follows the graph `from`, which became a part of the graph `to`.
+    pub(crate) fn join(&self, (from, to): (u64, u64), follow: &dyn Fn(&mut Operand)) {
+        match &mut *self.state() {
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == from => {
+                *generation = to;
+                follow(operand);
+            }
+            HandleState::Concrete(concrete) => {
+                let is_known = concrete.input(to).is_some();
+                let inputs = &mut concrete.inputs;
+                inputs.retain(|(generation, _)| !(is_known && *generation == from));
+                for (generation, operand) in inputs.iter_mut() {
+                    if *generation == from {
+                        *generation = to;
+                        follow(operand);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -222,12 +270,12 @@ impl Handle {
             HandleState::Pending {
                 generation,
                 operand,
-            }
-            | HandleState::Concrete(Concrete {
-                input: Some((generation, operand)),
-                ..
-            }) if *generation == current => {
-                renumber(operand);
+            } if *generation == current => renumber(operand),
+            HandleState::Concrete(concrete) => {
+                let mut inputs = concrete.inputs.iter_mut();
+                if let Some((_, operand)) = inputs.find(|(generation, _)| *generation == current) {
+                    renumber(operand);
+                }
             }
             _ => {}
         }
@@ -257,6 +305,11 @@ impl Handle {
     /// The graph of `current` was evaluated: the handle becomes a value of its own, or expires.
     pub(crate) fn resolve(&self, current: u64, storages: &Storages, evaluated_at: Location) {
         let mut state = self.state();
+        if let HandleState::Concrete(concrete) = &mut *state {
+            concrete
+                .inputs
+                .retain(|(generation, _)| *generation != current);
+        }
         let HandleState::Pending {
             generation,
             operand,
@@ -292,9 +345,7 @@ impl Handle {
                 operand,
             } if *generation == pending.generation => Ok(operand.clone()),
             HandleState::Concrete(concrete) => {
-                if let Some((generation, operand)) = &concrete.input
-                    && *generation == pending.generation
-                {
+                if let Some(operand) = concrete.input(pending.generation) {
                     return Ok(operand.clone());
                 }
                 let weak = Arc::downgrade(self);
@@ -317,7 +368,7 @@ impl Handle {
                     }
                 }
                 pending.handles.push(weak);
-                concrete.input = Some((pending.generation, operand.clone()));
+                concrete.inputs.push((pending.generation, operand.clone()));
                 Ok(operand)
             }
             HandleState::Cell(cell) => {

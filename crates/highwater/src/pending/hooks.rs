@@ -24,7 +24,7 @@ impl fmt::Debug for Hook {
     }
 }
 
-/// All of an engine: those of values go with the graph, those of cells stay.
+/// Those of the graph at hand. Those of values end with it, those of cells go to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     values: BTreeMap<ValueId, Vec<Hook>>,
@@ -80,6 +80,19 @@ impl Hooks {
         };
         let hooks = hooks.into_iter().flatten();
         hooks.map(|hook| Arc::clone(&hook.replace)).collect()
+    }
+
+    /// Gives the hooks of cells to another graph's, which is at hand now.
+    pub(crate) fn pass_on(&mut self, next: &mut Self) {
+        std::mem::swap(&mut self.cells, &mut next.cells);
+        next.made = self.made;
+    }
+
+    /// Takes those of another graph's values, which are called otherwise here.
+    pub(crate) fn join(&mut self, other: Self, new: impl Fn(ValueId) -> ValueId) {
+        for (id, hooks) in other.values {
+            self.values.entry(new(id)).or_default().extend(hooks);
+        }
     }
 
     /// Which sources have any.

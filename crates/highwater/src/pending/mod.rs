@@ -5,6 +5,8 @@ pub(crate) mod casts;
 pub(crate) mod context;
 pub(crate) mod handle;
 pub(crate) mod hooks;
+mod join;
+pub(crate) mod recording;
 
 use crate::store::memory::Storages;
 use handle::{Handle, HandleState, Leaf};
@@ -30,7 +32,7 @@ pub(crate) struct Progress {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) graph: Graph,
-    /// Counts the graphs that were evaluated whole: handles of an earlier one are not pending.
+    /// The number of the graph: handles of one that has ended are not pending.
     pub(crate) generation: u64,
     pub(crate) progress: Progress,
     /// Live handles of the graph.
@@ -45,28 +47,33 @@ pub(crate) struct Pending {
     pub(crate) casts: casts::Casts,
     /// Parameters with a gradient that is not evaluated yet.
     pub(crate) grads: BTreeMap<CellId, Operand>,
-    /// Of the random numbers.
-    pub(crate) seed: u64,
-    pub(crate) random_offset: u64,
-    /// How many checkpoints were opened.
-    pub(crate) checkpoints: u32,
     /// What a guard found, because of which the updates to come are left out.
     pub(crate) skip: Option<&'static str>,
 }
 
 impl Pending {
-    /// The next random stream: nodes made in the same order draw the same numbers.
-    pub(crate) fn next_random(&mut self) -> (u64, u64) {
-        let offset = self.random_offset;
-        self.random_offset += 1;
-        (self.seed, offset)
+    /// Whether nothing was recorded that anybody could come back to.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.graph.values().is_empty()
+            && self.graph.nodes().is_empty()
+            && self.grads.is_empty()
+            && self.handles.is_empty()
+            && self.skip.is_none()
     }
 
     /// Whether nobody can want anything of the graph any more: no handle waits for it, no gradient is
     /// pending, and nothing of it that has not run writes a cell, or guards a step of gradients that are
-    /// there.
-    pub(crate) fn is_forsaken(&mut self, are_grads_there: bool) -> bool {
-        if self.graph.values().is_empty() || !self.grads.is_empty() || self.skip.is_some() {
+    /// there. What concerns `dropped` cells alone does not count.
+    pub(crate) fn is_forsaken(
+        &mut self,
+        are_grads_there: bool,
+        dropped: &BTreeSet<CellId>,
+    ) -> bool {
+        let mut grads = self.grads.keys();
+        if self.graph.values().is_empty()
+            || grads.any(|id| !dropped.contains(id))
+            || self.skip.is_some()
+        {
             return false;
         }
         let is_dead = |handle: &Weak<Handle>| handle.strong_count() == 0;
@@ -79,10 +86,20 @@ impl Pending {
             return false;
         }
         let matters = |node: &Node| {
-            !node.writes.is_empty() || are_grads_there && !node.traits.effect.is_repeatable()
+            let mut writes = node.writes.iter();
+            writes.any(|(id, _)| !dropped.contains(id))
+                || are_grads_there && !node.traits.effect.is_repeatable() && node.writes.is_empty()
         };
         let mut nodes = self.graph.numbered();
         !nodes.any(|(id, node)| matters(node) && !self.progress.done.contains(&id))
+    }
+
+    /// Whether a node that writes or guards has not run.
+    pub(crate) fn has_effects_left(&self) -> bool {
+        let mut nodes = self.graph.numbered();
+        nodes.any(|(id, node)| {
+            !node.traits.effect.is_repeatable() && !self.progress.done.contains(&id)
+        })
     }
 
     /// A handle that is to be resolved when the graph is evaluated.
@@ -133,7 +150,7 @@ impl Pending {
         let passes = |input: &Operand| match input.source {
             Source::Cell(id, version) => self.graph.cell(id).is_some_and(|cell| {
                 cell.category == Category::Gradient
-                    && (cell.evaluated..cell.version).contains(&version)
+                    && (self.graph.evaluated(id)..self.graph.version(id)).contains(&version)
             }),
             Source::Value(_) => false,
         };
@@ -164,7 +181,7 @@ impl Pending {
     ) -> Vec<bool> {
         let nodes = self.graph.nodes();
         let mut found = vec![false; nodes.len()];
-        if nodes.iter().all(|node| node.writes.is_empty()) {
+        if !self.graph.is_any_written() {
             return found;
         }
         for (id, node) in nodes.iter().enumerate() {
@@ -339,8 +356,8 @@ impl Pending {
     }
 
     /// The graph was evaluated, or given up: handles become values of their own, or expire, and
-    /// nothing is pending.
-    pub(crate) fn end(&mut self, storages: &mut Storages, location: Location) {
+    /// nothing is pending. The next graph is `generation`.
+    pub(crate) fn end(&mut self, storages: &mut Storages, location: Location, generation: u64) {
         let handles = self.handles.drain(..);
         for handle in handles.filter_map(|handle| handle.upgrade()) {
             handle.resolve(self.generation, storages, location);
@@ -352,7 +369,7 @@ impl Pending {
         self.renumbered += 1;
         storages.clear();
         self.skip = None;
-        self.generation += 1;
+        self.generation = generation;
     }
 }
 

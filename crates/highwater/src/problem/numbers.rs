@@ -51,7 +51,6 @@ impl Numbers {
     ) -> (plan::CellId, plan::Version) {
         let next = plan::CellId::new(self.cells.len());
         let number = *self.cells.entry(id).or_insert(next);
-        let in_memory = graph.cell(id).map(|cell| cell.evaluated);
-        (number, version.since(in_memory.unwrap_or_default()))
+        (number, version.since(graph.evaluated(id)))
     }
 }

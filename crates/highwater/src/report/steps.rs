@@ -51,6 +51,11 @@ impl Steps {
         self.repeats = all && both.all(|(before, now)| Arc::ptr_eq(&before.plan, &now.plan));
     }
 
+    /// Exchanges the step under way for that of another recording.
+    pub(crate) fn exchange(&mut self, other: &mut Vec<StepPlan>) {
+        std::mem::swap(&mut self.now, other);
+    }
+
     /// Whether the last whole step ran the very plans of the one before.
     pub(crate) fn repeat(&self) -> bool {
         self.repeats

@@ -1,11 +1,9 @@
 //! What is in memory, or below it, for an engine: cells, values that have storage of their own, and
 //! what is set aside for everything else.
 
-use crate::Result;
-use crate::error::usage_error;
 use crate::store::Storage;
 use crate::store::cells::CellStore;
-use highwater_graph::Location;
+use crate::store::lending::Lending;
 use highwater_graph::{CellId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,8 +19,8 @@ pub(crate) struct Memory {
     pub(crate) cells: CellStore,
     /// Evaluated gradients: parameter to the cell that holds its gradient.
     pub(crate) grads: BTreeMap<CellId, CellId>,
-    /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.
-    pub(crate) borrowed: BTreeMap<CellId, isize>,
+    /// Cells whose bytes user code has in hand.
+    pub(crate) lending: Lending,
     /// What the process uses next to its arenas.
     pub(crate) reserved: Reserved,
 }
@@ -49,17 +47,6 @@ impl Reserved {
 }
 
 impl Memory {
-    /// Refuses to compute while user code has the bytes of a cell in hand that it would read or
-    /// write.
-    pub(crate) fn check_not_borrowed(&self, writes: bool, location: Location) -> Result<()> {
-        if self.borrowed.values().all(|&count| count > 0 && !writes) {
-            return Ok(());
-        }
-        let message = "bytes of a parameter are in use by a closure of with_bytes(), \
-                       with_bytes_mut() or with_values_mut(): evaluate before or after it";
-        Err(usage_error(message, location))
-    }
-
     /// Takes back the storage that was given to values which are not computed after all.
     pub(crate) fn take_back(&mut self, values: &BTreeSet<ValueId>) {
         for id in values {

@@ -6,6 +6,7 @@ pub(crate) mod cells;
 pub(crate) mod disk;
 pub(crate) mod host;
 pub(crate) mod io;
+pub(crate) mod lending;
 pub(crate) mod limits;
 pub(crate) mod memory;
 mod storage;

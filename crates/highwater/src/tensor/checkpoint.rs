@@ -121,9 +121,7 @@ pub fn checkpoint_with<R>(
 }
 
 fn new_region(engine: &Engine) -> u32 {
-    let mut state = engine.lock();
-    state.pending.checkpoints += 1;
-    state.pending.checkpoints
+    engine.lock().recordings.next_checkpoint()
 }
 
 /// The pending nodes of a checkpoint.

@@ -245,7 +245,7 @@ impl Tensor {
     pub fn randperm(engine: &Engine, count: usize) -> Result<Self> {
         let location = Location::caller();
         let spec = checked(&Shape::from([count]), DType::I64, location)?;
-        let (seed, offset) = engine.lock().pending.next_random();
+        let (seed, offset) = engine.lock().next_random();
         Self::filled(engine, spec, location, |own| {
             fill_permutation(seed, offset, bytemuck::cast_slice_mut(own));
         })
@@ -264,7 +264,7 @@ impl Tensor {
             return Err(usage_error(message, location));
         }
         let spec = checked(&shape.into(), DType::I64, location)?;
-        let (seed, offset) = engine.lock().pending.next_random();
+        let (seed, offset) = engine.lock().next_random();
         Self::filled(engine, spec, location, |own| {
             fill_integers(seed, offset, (low, high), bytemuck::cast_slice_mut(own));
         })
@@ -396,7 +396,7 @@ impl Tensor {
     ) -> Result<Self> {
         let location = Location::caller();
         let spec = checked(shape, DType::F32, location)?;
-        let (seed, offset) = engine.lock().pending.next_random();
+        let (seed, offset) = engine.lock().next_random();
         Self::filled(engine, spec, location, |own| {
             let own: &mut [f32] = bytemuck::cast_slice_mut(own);
             Deviates::new(seed, offset, normal).fill(&mut *own);

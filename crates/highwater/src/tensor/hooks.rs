@@ -19,7 +19,9 @@ pub struct HookHandle {
 impl HookHandle {
     /// Removes the hook; nothing where it is gone already.
     pub fn remove(&self) {
-        self.engine.lock().pending.hooks.remove(self.number);
+        let mut state = self.engine.lock();
+        state.pending.hooks.remove(self.number);
+        state.recordings.remove_hook(self.number);
     }
 }
 

@@ -68,7 +68,7 @@ impl Parameter {
         scale: impl Fn(f32) -> f32,
     ) -> Result<Self> {
         let dtype = float_dtype(Location::caller())?;
-        let (seed, offset) = engine.lock().pending.next_random();
+        let (seed, offset) = engine.lock().next_random();
         let mut deviates = Deviates::new(seed, offset, normal);
         Self::rounded(engine, dtype, shape, |bytes| {
             fill(dtype, bytes, |piece| {
@@ -84,7 +84,7 @@ impl Parameter {
     /// `[0, 1)`, each changed by `scale`.
     #[track_caller]
     pub(crate) fn redraw(&self, normal: bool, scale: impl Fn(f32) -> f32) -> Result<()> {
-        let (seed, offset) = self.engine().lock().pending.next_random();
+        let (seed, offset) = self.engine().lock().next_random();
         let mut deviates = Deviates::new(seed, offset, normal);
         self.refill(|piece| {
             deviates.fill(piece);

@@ -19,6 +19,7 @@ mod promotion;
 mod read;
 pub(crate) mod tier;
 mod views;
+mod writes;
 
 use crate::engine::Engine;
 use crate::engine::backward::backward;
@@ -80,7 +81,7 @@ impl Tensor {
         let shape = shape.into();
         let too_large = || usage_error(format!("no memory could hold the shape {shape}"), location);
         let spec = Spec::contiguous(DType::F32, Shape::checked(&shape).ok_or_else(too_large)?);
-        let (seed, offset) = engine.lock().pending.next_random();
+        let (seed, offset) = engine.lock().next_random();
         Self::filled(engine, spec, location, |own| {
             highwater_ops::philox::fill_normal(seed, offset, bytemuck::cast_slice_mut(own));
         })
@@ -269,10 +270,7 @@ impl Tensor {
         let mut state = self.engine.lock();
         let refused = match &mut *self.handle.state() {
             HandleState::Concrete(concrete) if self.dtype().is_float() => {
-                let used = concrete
-                    .input
-                    .as_ref()
-                    .is_some_and(|(used, _)| *used == state.pending.generation);
+                let used = concrete.is_used();
                 // What is refused changes nothing.
                 concrete.requires_grad |= !used;
                 used.then_some(
@@ -379,7 +377,9 @@ pub(crate) fn check_one_engine(what: &str, tensors: &[&Tensor], location: Locati
 pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let location = Location::caller();
     for tensor in tensors {
-        let mut state = tensor.engine.lock();
+        let state = tensor.engine.lock();
+        let cell = tensor.cell();
+        let mut state = tensor.engine.once_unlent(state, cell, location)?;
         tensor.handle.keep();
         tensor.evaluate(&mut state, location)?;
     }

@@ -1,15 +1,15 @@
 //! Parameters and buffers: tensors that outlive steps and that updates write.
 
 use crate::engine::Engine;
-use crate::engine::lent::{Fill, Use};
-use crate::engine::state::State;
+use crate::engine::lent::Fill;
 use crate::error::usage_error;
 use crate::pending::handle::CellHandle;
 use crate::store::cells::CellBytes;
+use crate::store::lending::Use;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use highwater_graph::Location;
-use highwater_graph::{Category, Cell, CellId, DType, Shape, Source, Spec};
+use highwater_graph::{Category, Cell, CellId, DType, Shape, Spec};
 use highwater_memory::spill::SpillError;
 use highwater_memory::{FilePart, PartError};
 use std::ops::Deref;
@@ -142,6 +142,9 @@ impl Parameter {
     pub fn grad(&self) -> Option<Tensor> {
         let location = Location::caller();
         let mut state = self.engine.lock();
+        // A hook at work has it: there is none to be had yet.
+        let dropped = &self.engine.0.dropped_cells;
+        state.claim_grads(&[self.id()], dropped).ok()?;
         let cell = state.memory.grads.get(&self.id()).copied();
         let operand = match cell {
             Some(cell) => state.pending.graph.read_cell(cell),
@@ -150,59 +153,52 @@ impl Parameter {
         Some(Tensor::pending(&self.engine, &mut state, operand, location))
     }
 
-    /// Reads the bytes (row-major, little-endian on every supported machine) without copying them.
+    /// Forgets the gradient, as an optimizer's `zero_grad()` does.
+    pub fn zero_grad(&self) {
+        let mut state = self.engine.lock();
+        if let Some(cell) = state.memory.grads.remove(&self.id()) {
+            self.engine.drop_cell(cell);
+        }
+        state.pending.grads.remove(&self.id());
+        state.recordings.drop_grad(self.id());
+    }
+
+    /// Reads the bytes (row-major, little-endian on every supported machine) without copying them. Pending
+    /// writes are evaluated first.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if they may be half an update; [`Error::Usage`] while an update is
-    /// pending.
+    /// [`Error::Poisoned`] if they may be half an update; whatever stops the evaluation.
     #[track_caller]
     pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let mut state = self.engine.lock();
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
-        let cell = state.pending.graph.cell(self.id());
-        if cell.is_some_and(|cell| cell.evaluated < cell.version) {
-            let message = "an update of this parameter is pending; step() evaluates it";
-            return Err(usage_error(message, Location::caller()));
-        }
-        let lent = self
+        self.engine
+            .evaluate_writes(&mut state, self.id(), Location::caller())?;
+        let (state, lent) = self
             .engine
-            .lend(&mut state, self.id(), Use::Read, Location::caller())?;
+            .lend(state, self.id(), Use::Read, Location::caller())?;
         drop(state);
         lent.read(read)
     }
 
-    /// Refuses to write while something pending reads or writes the parameter.
-    #[track_caller]
-    pub(crate) fn check_idle(&self, state: &mut State) -> Result<()> {
-        let reads = |node: &highwater_graph::Node| {
-            let cell = |source| matches!(source, Source::Cell(id, _) if id == self.id());
-            node.inputs.iter().any(|input| cell(input.source))
-        };
-        if state.pending.graph.nodes().iter().any(reads) {
-            // What nobody holds any more does not count.
-            state.compact(None);
-        }
-        if state.pending.graph.nodes().iter().any(reads) {
-            let message = "the parameter is used by what is pending: step() or highwater::eval() first, or drop \
-                           the tensors made from it";
-            return Err(usage_error(message, Location::caller()));
-        }
-        Ok(())
-    }
-
-    /// Overwrites the bytes: loading state.
+    /// Overwrites the bytes: loading state, an update by hand.
+    ///
+    /// As a step does, it first evaluates pending gradients and writes, and the tensors that depend on the parameter
+    /// and outlive a step. `backward()` through what was computed from the old values is an error afterwards.
     ///
     /// # Errors
-    /// [`Error::Usage`] while something pending reads or writes the parameter.
+    /// [`Error::Usage`] inside another closure over the same bytes; whatever stops the evaluation: what was pending is
+    /// gone then, and a second attempt succeeds.
     #[track_caller]
     pub fn with_bytes_mut<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let mut state = self.engine.lock();
-        self.check_idle(&mut state)?;
-        let lent = self
+        self.engine
+            .overwrite(&mut state, self.id(), Location::caller())?;
+        let (state, lent) = self
             .engine
-            .lend(&mut state, self.id(), Use::Write, Location::caller())?;
+            .lend(state, self.id(), Use::Write, Location::caller())?;
         drop(state);
         lent.write(write)
     }
@@ -214,7 +210,7 @@ impl Parameter {
     /// parameter, which leaves the file as it is, ends that; so does training it.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a part of another length, or while something pending uses the parameter;
+    /// [`Error::Usage`] for a part of another length; whatever stops the evaluation of what is pending;
     /// [`Error::Files`] where the file cannot be read: what the parameter holds means nothing then. Later reads of
     /// the file that fail, or find something else, are an [`Error::Disk`].
     #[track_caller]
@@ -223,7 +219,7 @@ impl Parameter {
         // Gone last, since it locks the engine then.
         let lent;
         let mut state = engine.lock();
-        self.check_idle(&mut state)?;
+        engine.overwrite(&mut state, id, location)?;
         let bytes = state.memory.cells.get(id).map_or(0, CellBytes::bytes);
         if part.bytes() != bytes {
             drop(state);
@@ -234,7 +230,7 @@ impl Parameter {
         let cell = state.pending.graph.cell(id);
         let stays = |cell: &Cell| cell.category == Category::Parameter && !cell.requires_grad;
         let stays = cell.is_some_and(stays);
-        lent = engine.lend(&mut state, id, Use::Write, location)?;
+        (state, lent) = engine.lend(state, id, Use::Write, location)?;
         if engine.0.tiers.files && stays && engine.is_movable(bytes) {
             return engine.attach(&mut state, id, part).map_err(of_file);
         }

@@ -4,9 +4,11 @@ use super::Tensor;
 use crate::engine::state::State;
 use crate::error::{located, usage_error};
 use crate::pending::context::site;
+use crate::pending::handle::HandleState;
+use crate::store::memory::Memory;
 use crate::{Error, Result};
 use half::{bf16, f16};
-use highwater_graph::{DType, Location, Operand, Phase, Source};
+use highwater_graph::{CellId, DType, Location, Operand, Phase, Source};
 use highwater_ops::Element;
 use std::collections::BTreeSet;
 
@@ -26,10 +28,11 @@ impl Tensor {
             );
             return Err(usage_error(message, location));
         }
-        let mut state = self.engine.lock();
+        let state = self.engine.lock();
         if let Some((storage, spec)) = self.handle.storage() {
-            return state.memory.elements((&storage, None), &spec, location);
+            return Memory::elements(&storage, &spec, location);
         }
+        let mut state = self.engine.once_unlent(state, self.cell(), location)?;
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
             Source::Value(id) => {
@@ -38,13 +41,19 @@ impl Tensor {
             }
             Source::Cell(id, _) => self.engine.copy_of(&mut state, id)?,
         };
-        let cell = match operand.source {
-            Source::Cell(id, _) => Some(id),
-            Source::Value(_) => None,
-        };
-        state
-            .memory
-            .elements((&storage, cell), &operand.spec, location)
+        Memory::elements(&storage, &operand.spec, location)
+    }
+
+    /// The cell that the tensor reads, if it is no more than that.
+    pub(super) fn cell(&self) -> Option<CellId> {
+        match &*self.handle.state() {
+            HandleState::Cell(cell) => Some(cell.id),
+            HandleState::Pending { operand, .. } => match operand.source {
+                Source::Cell(id, _) => Some(id),
+                Source::Value(_) => None,
+            },
+            _ => None,
+        }
     }
 
     /// Computes the only element of the tensor now and reads it as an `f32`, as `loss.item()`: of any dtype of
@@ -78,9 +87,8 @@ impl Tensor {
         }
         let operand = self.operand(state)?;
         match operand.source {
-            Source::Cell(id, version) => {
-                let cell = state.pending.graph.cell(id);
-                if cell.is_some_and(|cell| cell.evaluated < version) {
+            Source::Cell(..) => {
+                if state.pending.graph.is_awaited(&operand) {
                     self.engine.evaluate_effects(state, None, location)?;
                     state.compact(None);
                 }

@@ -83,7 +83,7 @@ impl Parameter {
         if from == tier.below() || bytes < crate::store::cells::MOVABLE_BYTES {
             return Ok(());
         }
-        if state.memory.borrowed.contains_key(&self.id()) || !cell.is_movable() {
+        if state.memory.lending.has(self.id()) || !cell.is_movable() {
             let message = "a closure has the parameter's bytes: move it before or after";
             return Err(usage_error(message.to_owned(), location));
         }

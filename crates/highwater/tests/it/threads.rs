@@ -1,15 +1,16 @@
 //! Threads of others, and code that runs while an engine waits for it: never a deadlock, never other numbers.
 
+use highwater::nn::{Linear, Module, Sequential};
 use highwater::op::{
     Args, Cost, DType, DTypes, KernelError, Op, OpError, SmallVec, Spec, smallvec,
 };
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
-use highwater::{Engine, Error, Parameter, Result, Tensor};
+use highwater::{Engine, Error, Parameter, Result, Tensor, no_grad};
 use rayon::prelude::*;
 use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Barrier, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Runs `f`; stops all tests if it does not end.
@@ -257,4 +258,254 @@ fn values_that_a_panic_kept_from_being_computed_are_not_zeros() {
         Err(error) => assert!(matches!(error, Error::Expired { .. }), "{error}"),
     }
     assert_eq!(x.sum().unwrap().item().unwrap(), 3.0);
+}
+
+/// A few layers whose results are too large to be kept unasked.
+fn layers(engine: &Engine) -> Result<Sequential> {
+    let mut layers = Sequential::new().then(Linear::new(engine, 16, 256, true)?);
+    for _ in 0..3 {
+        layers = layers
+            .then_fn(Tensor::tanh)
+            .then(Linear::new(engine, 256, 256, true)?);
+    }
+    Ok(layers)
+}
+
+fn sgd(layers: &Sequential) -> Result<Sgd> {
+    let options = SgdOptions {
+        lr: 0.05,
+        momentum: 0.9,
+        ..SgdOptions::default()
+    };
+    Sgd::new(layers.parameters(), options)
+}
+
+fn input(engine: &Engine) -> Result<Tensor> {
+    let values: Vec<f32> = (0..96 * 16).map(|i| (i % 13) as f32 / 13.0).collect();
+    engine.tensor(&values, [96, 16])
+}
+
+/// Some steps on a model of its own; the losses, and the parameters in the end.
+fn train(engine: &Engine, seed: u64, steps: usize) -> Result<Vec<f32>> {
+    engine.manual_seed(seed);
+    let (layers, x) = (layers(engine)?, input(engine)?);
+    let mut sgd = sgd(&layers)?;
+    let mut seen = Vec::new();
+    for i in 0..steps {
+        let loss = layers.forward(&x)?.dropout(0.1)?.square()?.mean()?;
+        if i % 3 == 0 {
+            seen.push(loss.item()?);
+        }
+        loss.backward()?;
+        sgd.step()?;
+        seen.push(loss.item()?);
+    }
+    for parameter in layers.parameters() {
+        seen.extend(parameter.to_vec::<f32>()?);
+    }
+    Ok(seen)
+}
+
+#[test]
+fn trainers_of_one_engine_have_what_each_has_alone() {
+    ends(|| {
+        let engine = || Engine::builder().memory(256 << 20).build().unwrap();
+        let alone: Vec<_> = (0..3)
+            .map(|seed| train(&engine(), seed, 20).unwrap())
+            .collect();
+        let engine = engine();
+        let together: Vec<_> = std::thread::scope(|scope| {
+            let engine = &engine;
+            let spawn = move |seed| scope.spawn(move || train(engine, seed, 20).unwrap());
+            let threads: Vec<_> = (0..3).map(spawn).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert!(alone == together);
+    });
+}
+
+/// Requests beside a trainer are answered by one version of its parameters, and none is refused.
+#[test]
+fn requests_beside_a_trainer_are_answered() {
+    const STEPS: usize = 40;
+    let run = |threads: usize| {
+        let engine = Engine::builder().memory(256 << 20).build()?;
+        engine.manual_seed(3);
+        let (layers, x) = (layers(&engine)?, input(&engine)?);
+        let mut sgd = sgd(&layers)?;
+        let answer = || -> Result<Vec<u32>> {
+            let out = no_grad(|| layers.forward(&x))?;
+            let rows = out.to_vec::<f32>()?;
+            Ok(rows.into_iter().step_by(97).map(f32::to_bits).collect())
+        };
+        let over = AtomicBool::new(false);
+        let mut versions = vec![answer()?];
+        let answers = std::thread::scope(|scope| {
+            let serve = || {
+                let mut answers = Vec::new();
+                while !over.load(Ordering::SeqCst) {
+                    answers.push(answer()?);
+                }
+                Ok::<_, Error>(answers)
+            };
+            let servers: Vec<_> = (0..threads).map(|_| scope.spawn(serve)).collect();
+            let mut train = || {
+                for _ in 0..STEPS {
+                    layers.forward(&x)?.square()?.mean()?.backward()?;
+                    sgd.step()?;
+                    if threads == 0 {
+                        versions.push(answer()?);
+                    }
+                }
+                Ok::<_, Error>(())
+            };
+            let trained = train();
+            over.store(true, Ordering::SeqCst);
+            let answers = servers.into_iter().map(|server| server.join().unwrap());
+            let answers: Result<Vec<_>> = answers.collect();
+            trained.and(answers)
+        })?;
+        let last = answer()?;
+        Ok::<_, Error>((versions, answers.concat(), last))
+    };
+    ends(|| {
+        let (versions, _, last) = run(0).unwrap();
+        let (_, answers, beside) = run(3).unwrap();
+        assert_eq!(last, beside);
+        println!("{} requests", answers.len());
+        assert!(!answers.is_empty());
+        assert!(answers.iter().all(|answer| versions.contains(answer)));
+    });
+}
+
+/// What one thread records waits while others step, and each loss is trained by whoever has it.
+#[test]
+fn steps_fall_between_two_lines_of_another_thread() {
+    ends(|| {
+        let engine = Engine::builder().memory(256 << 20).build().unwrap();
+        let x = input(&engine).unwrap();
+        let (a, b) = (layers(&engine).unwrap(), layers(&engine).unwrap());
+        let (mut of_a, mut of_b) = (sgd(&a).unwrap(), sgd(&b).unwrap());
+        let turn = Barrier::new(2);
+        let mut step = || {
+            let loss = a.forward(&x).unwrap().square().unwrap().mean().unwrap();
+            loss.backward().unwrap();
+            of_a.step().unwrap();
+        };
+        std::thread::scope(|scope| {
+            let infer = || {
+                let y = no_grad(|| b.forward(&x)).unwrap();
+                turn.wait();
+                turn.wait();
+                y.to_vec::<f32>().unwrap()
+            };
+            let thread = scope.spawn(infer);
+            turn.wait();
+            step();
+            turn.wait();
+            let expected = no_grad(|| b.forward(&x)).unwrap().to_vec::<f32>().unwrap();
+            assert_eq!(thread.join().unwrap(), expected);
+        });
+        std::thread::scope(|scope| {
+            let train = || {
+                let loss = b.forward(&x).unwrap().square().unwrap().mean().unwrap();
+                turn.wait();
+                turn.wait();
+                // On the main thread, which steps.
+                loss
+            };
+            let thread = scope.spawn(train);
+            turn.wait();
+            step();
+            turn.wait();
+            let loss = thread.join().unwrap();
+            loss.backward().unwrap();
+            let before = b.parameters()[0].to_vec::<f32>().unwrap();
+            of_b.step().unwrap();
+            assert_ne!(b.parameters()[0].to_vec::<f32>().unwrap(), before);
+            assert!(loss.item().unwrap() > 0.0);
+        });
+    });
+}
+
+/// Closures over bytes are in nobody's way but those who need these bytes, and these wait.
+#[test]
+fn steps_wait_for_closures_over_what_they_need() {
+    ends(|| {
+        let engine = Engine::builder().threads(1).build().unwrap();
+        let parameter = || Parameter::new(&engine, [4], |own| own.fill(1.0)).unwrap();
+        let (p, q) = (parameter(), parameter());
+        let options = SgdOptions {
+            lr: 1.0,
+            ..SgdOptions::default()
+        };
+        let mut sgd = Sgd::new(vec![p.clone()], options).unwrap();
+        let turn = Barrier::new(2);
+        // Nothing needs it.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let write = |own: &mut [f32]| {
+                    turn.wait();
+                    own.fill(2.0);
+                    turn.wait();
+                };
+                q.with_values_mut(write).unwrap();
+            });
+            turn.wait();
+            p.sum().unwrap().backward().unwrap();
+            sgd.step().unwrap();
+            turn.wait();
+        });
+        assert_eq!(p.to_vec::<f32>().unwrap(), [0.0; 4]);
+        assert_eq!(q.to_vec::<f32>().unwrap(), [2.0; 4]);
+        // The step needs it: in whichever order, no one is refused.
+        for read in [true, false] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let hold = || {
+                        turn.wait();
+                        std::thread::sleep(Duration::from_millis(50));
+                    };
+                    if read {
+                        p.with_bytes(|_| hold()).unwrap();
+                    } else {
+                        p.with_values_mut(|own| {
+                            hold();
+                            own.fill(8.0);
+                        })
+                        .unwrap();
+                    }
+                });
+                turn.wait();
+                p.sum().unwrap().backward().unwrap();
+                sgd.step().unwrap();
+            });
+        }
+        assert_eq!(p.to_vec::<f32>().unwrap(), [7.0; 4]);
+        // A thread would wait for itself.
+        let inside = p.with_bytes(|_| {
+            p.sum().unwrap().backward().unwrap();
+            sgd.step()
+        });
+        let message = inside.unwrap().unwrap_err().to_string();
+        assert!(message.contains("in use by a closure"), "{message}");
+        sgd.step().unwrap();
+        // Two threads would wait for each other: one is refused, and then the other goes on.
+        let crossed = |mine: &Parameter, other: &Parameter| {
+            mine.with_values_mut(|_| {
+                turn.wait();
+                other.with_values_mut(|own| own.fill(3.0)).is_ok()
+            })
+            .unwrap()
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| crossed(&p, &q));
+            let first = crossed(&q, &p);
+            (first, thread.join().unwrap())
+        });
+        assert_ne!(first, second);
+    });
 }

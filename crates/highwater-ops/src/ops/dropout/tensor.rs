@@ -12,7 +12,7 @@ impl Tensor {
     /// [`crate::Error::Op`] for `p` outside 0 to 1.
     #[track_caller]
     pub fn dropout(&self, p: f64) -> Result<Self> {
-        let (seed, offset) = self.engine.lock().pending.next_random();
+        let (seed, offset) = self.engine.lock().next_random();
         Self::apply_one(Dropout { p, seed, offset }, &[self])
     }
 }
