@@ -17,6 +17,7 @@ mod muon;
 mod options;
 mod pieces;
 mod rmsprop;
+mod rule;
 mod sgd;
 
 pub use accumulate::accumulate;
@@ -29,13 +30,15 @@ pub use direction::Direction;
 pub use ema::Ema;
 pub use formats::{Master, Moments};
 pub use grad_scaler::{GradScaler, GradScalerOptions};
-pub use groups::{Groups, Rule};
+pub use groups::Groups;
 pub use lion::{Lion, LionOptions};
 pub use muon::{AdjustLr, Muon, MuonOptions};
 pub use rmsprop::{RmsProp, RmsPropOptions};
+pub use rule::Rule;
 pub use sgd::{Sgd, SgdOptions};
 
 use crate::engine::Engine;
+use crate::engine::lock::Locked;
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::context::site;
@@ -242,8 +245,20 @@ fn zero_grad(parameters: &[Parameter]) {
     }
 }
 
-/// What an optimizer emits per parameter that has a gradient.
-type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
+/// What an optimizer emits per parameter that has a gradient. It may unlock the engine for a while.
+type Emit<'a> =
+    dyn for<'e> FnMut(&'e Engine, Locked<'e>, usize, Operand) -> Result<Locked<'e>> + 'a;
+
+/// Gives up what is pending when it is dropped: some updates of a step without the others are none.
+struct Unfinished<'a>(Option<&'a Engine>, Location);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.give_up(&mut engine.lock(), self.1);
+        }
+    }
+}
 
 /// Emits the updates of all parameters that have a gradient, then evaluates; answers which had one,
 /// and what became of them. If that fails, gradients of earlier evaluations are still there.
@@ -256,6 +271,7 @@ fn step(
     let Some(engine) = common_engine("step()", parameters, location)? else {
         return Ok((Vec::new(), Stepped::Updated));
     };
+    let mut unfinished = Unfinished(Some(&engine), location);
     let mut state = engine.lock();
     engine.keep_read_cells(&mut state, |_| true, location)?;
     let ids: Vec<CellId> = parameters.iter().map(Parameter::id).collect();
@@ -267,9 +283,10 @@ fn step(
         let keep = keep || in_cell.is_some();
         if let Some(grad) = take_grad(&engine, &mut state, parameter.id(), keep) {
             updated[index] = true;
-            emit(&mut state, index, grad)?;
+            state = emit(&engine, state, index, grad)?;
         }
     }
+    unfinished.0 = None;
     engine.evaluate_all(&mut state, location)?;
     let skipped = state.record.last.skipped;
     if !keep {
