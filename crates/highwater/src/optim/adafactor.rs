@@ -4,11 +4,11 @@ use super::direction::Direction;
 use super::formats::{Master, Moments};
 use super::groups::Groups;
 use super::options::options;
-use super::rule::Rule;
+use super::rule::{Rule, plain_update};
 use crate::Result;
 use crate::tensor::Tensor;
 use highwater_graph::{DType, Op, Shape};
-use highwater_ops::{DivAtLeast, DivRootAtLeast, FactoredScale, Formats, GradNorm, Sgd};
+use highwater_ops::{DivAtLeast, DivRootAtLeast, FactoredScale, Formats, GradNorm};
 use std::sync::Arc;
 
 options! {
@@ -134,16 +134,7 @@ impl Rule for AdafactorOptions {
         let rho = self.rho(steps + 1);
         // As `p (1 - lr weight_decay) - rho direction`.
         let share = if rho > 0.0 { self.lr / rho } else { 0.0 };
-        Arc::new(Sgd {
-            lr: rho,
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: self.weight_decay * share,
-            nesterov: false,
-            maximize: false,
-            first: false,
-            formats,
-        })
+        plain_update(rho, self.weight_decay * share, formats)
     }
 
     fn lr(&self) -> f64 {

@@ -46,6 +46,21 @@ impl Direction<'_> {
         self.step
     }
 
+    /// A number of shape `[]` in the gradient's dtype, for what changes from step to step, such as a bias correction.
+    /// The numbers of `mul_scalar` and the like are part of a step's structure: where one changes, the step is planned
+    /// anew. What a tensor holds is not.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn number(&self, value: f64) -> Result<Tensor> {
+        let engine = self.of.engine();
+        match self.gradient.dtype() {
+            DType::F64 => Tensor::from_slice(engine, &[value], []),
+            _ => Tensor::from_slice(engine, &[value as f32], []),
+        }
+    }
+
     /// A statistic of [`Rule::statistics`] as it is now: before this step, or as it was written last in it.
     ///
     /// # Errors
@@ -73,6 +88,24 @@ impl Direction<'_> {
     #[track_caller]
     pub fn assign(&self, name: &str, value: &Tensor) -> Result<Tensor> {
         self.write(Arc::new(Assign), name, value, Location::caller())
+    }
+
+    /// The gradient, negated to maximize, and with a share of the parameter added to it: an L2 penalty.
+    pub(super) fn penalized(&self, weight_decay: f64, maximize: bool) -> Result<Tensor> {
+        let mut gradient = self.gradient.clone();
+        if maximize {
+            gradient = gradient.neg()?;
+        }
+        if weight_decay != 0.0 {
+            let parameter = self.of.to_dtype(gradient.dtype())?;
+            gradient = gradient.add(&parameter.mul_scalar(weight_decay)?)?;
+        }
+        Ok(gradient)
+    }
+
+    /// What an average that started at 0 and decays by `beta` is to be divided by after this step.
+    pub(super) fn correction(&self, beta: f64) -> f64 {
+        1.0 - beta.powf(self.step as f64)
     }
 
     fn find(&self, name: &str, location: Location) -> Result<&Parameter> {

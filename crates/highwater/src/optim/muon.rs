@@ -4,11 +4,11 @@ use super::direction::Direction;
 use super::formats::{Master, Moments};
 use super::groups::Groups;
 use super::options::options;
-use super::rule::Rule;
+use super::rule::{Rule, plain_update};
 use crate::Result;
 use crate::tensor::Tensor;
 use highwater_graph::{DType, Op, Shape};
-use highwater_ops::{DivAtLeast, Formats, GradNorm, Sgd};
+use highwater_ops::{DivAtLeast, Formats, GradNorm};
 use std::sync::Arc;
 
 /// By what [`Muon`] changes the learning rate of a matrix of `a` rows and `b` columns.
@@ -121,16 +121,7 @@ impl Rule for MuonOptions {
     }
 
     fn update(&self, _steps: u64, formats: Formats) -> Arc<dyn Op> {
-        Arc::new(Sgd {
-            lr: self.lr,
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: self.weight_decay,
-            nesterov: false,
-            maximize: false,
-            first: false,
-            formats,
-        })
+        plain_update(self.lr, self.weight_decay, formats)
     }
 
     fn lr(&self) -> f64 {

@@ -79,16 +79,7 @@ pub trait Rule: std::fmt::Debug + Send {
     /// at the first row. Unless it is written, the learning rate times the direction is subtracted, whatever the
     /// formats.
     fn update(&self, _steps: u64, formats: Formats) -> Arc<dyn Op> {
-        Arc::new(Sgd {
-            lr: self.lr(),
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: 0.0,
-            nesterov: false,
-            maximize: false,
-            first: false,
-            formats,
-        })
+        plain_update(self.lr(), 0.0, formats)
     }
 
     /// What is kept beside the moments of a parameter of a shape: names and shapes of tensors of `F32`s, or of
@@ -135,4 +126,18 @@ pub trait Rule: std::fmt::Debug + Send {
 
     /// Sets the momentum, or the first of the betas; nothing where there is neither.
     fn set_momentum(&mut self, _momentum: f64) {}
+}
+
+/// The update `p <- (1 - lr weight_decay) p - lr direction`.
+pub(super) fn plain_update(lr: f64, weight_decay: f64, formats: Formats) -> Arc<dyn Op> {
+    Arc::new(Sgd {
+        lr,
+        momentum: 0.0,
+        dampening: 0.0,
+        weight_decay,
+        nesterov: false,
+        maximize: false,
+        first: false,
+        formats,
+    })
 }

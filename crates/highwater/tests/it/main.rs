@@ -39,6 +39,7 @@ mod modules;
 mod operators;
 #[cfg(target_os = "linux")]
 mod outgrown;
+mod own_optimizer;
 mod ownership;
 mod places;
 mod pointwise;
