@@ -99,6 +99,7 @@ pub use tensor::buffer::Buffer;
 pub use tensor::checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use tensor::chunked::chunked;
 pub use tensor::dim::Dim;
+pub use tensor::function::{FunctionContext, custom_gradient};
 pub use tensor::grad::{GradOptions, grad, grad_of_used, grad_with};
 pub use tensor::gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use tensor::hooks::HookHandle;

@@ -1,6 +1,7 @@
 //! Walks that stop where users want to see a gradient: what they do with it is theirs, so that the engine is not
 //! locked then.
 
+use super::functions;
 use super::lock::Locked;
 use crate::autograd::walk::{Course, Gradients, Request, Stop, Turn};
 use crate::engine::Engine;
@@ -34,6 +35,11 @@ pub(super) fn walk<'e>(
                 let after = run(engine, state, request, (source, grad), location)?;
                 seen = Some(after.1);
                 state = after.0;
+            }
+            Turn::Calls(calling) => {
+                let after = functions::call(engine, state, request, &calling, location)?;
+                state = after.0;
+                course.come_back(&mut state.pending.graph, request, &calling, after.1);
             }
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod choose;
 mod ending;
 pub(crate) mod evaluate;
 mod forecast;
+mod functions;
 mod gradients;
 mod homes;
 pub(crate) mod hooks;

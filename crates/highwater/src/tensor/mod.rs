@@ -8,6 +8,7 @@ mod create;
 mod debug;
 pub(crate) mod dim;
 mod einsum;
+pub(crate) mod function;
 pub(crate) mod grad;
 pub(crate) mod gradcheck;
 pub(crate) mod hooks;
