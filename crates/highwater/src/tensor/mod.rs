@@ -7,6 +7,7 @@ pub(crate) mod chunked;
 mod create;
 mod debug;
 pub(crate) mod dim;
+mod display;
 mod einsum;
 pub(crate) mod function;
 pub(crate) mod grad;

@@ -44,6 +44,7 @@ mod own_optimizer;
 mod ownership;
 mod places;
 mod pointwise;
+mod printing;
 #[cfg(target_os = "linux")]
 #[expect(dead_code, reason = "other tests train its model")]
 #[path = "../process/mod.rs"]
