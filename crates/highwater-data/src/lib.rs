@@ -43,5 +43,8 @@ pub use error::{BoxError, DataError};
 pub use files::{
     NpyHeader, read_npy, read_npy_in, read_npz, read_npz_in, read_safetensors, read_safetensors_in,
 };
-pub use loader::{Batch, Collate, Cursor, DataLoader, Epoch, LoaderOptions};
+pub use loader::{
+    Batch, Collate, Cursor, DataLoader, Epoch, LengthSampler, LengthSamplerOptions, LoaderOptions,
+    Sampler, WeightedSampler, WeightedSamplerOptions,
+};
 pub use order::permute;

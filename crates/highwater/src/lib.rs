@@ -100,6 +100,7 @@ pub use tensor::buffer::Buffer;
 pub use tensor::checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use tensor::chunked::chunked;
 pub use tensor::dim::Dim;
+pub use tensor::function::{FunctionContext, custom_gradient};
 pub use tensor::grad::{GradOptions, grad, grad_of_used, grad_with};
 pub use tensor::gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use tensor::hooks::HookHandle;
@@ -110,13 +111,15 @@ pub use tensor::{Tensor, eval};
 /// What an operation of another crate is declared with.
 pub mod op {
     pub use highwater_graph::{
-        Autocast, Backward, Cost, DType, Effect, Layout, Op, OpError, Promotion, Shape, Spec,
+        Autocast, Backward, Cost, DType, Effect, Layout, Op, OpError, Operand, Promotion, Shape,
+        Spec,
     };
     #[cfg(feature = "laws")]
     pub use highwater_ops::laws;
     pub use highwater_ops::{
-        Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Limits, Pairs, Pool, Reject, Row,
-        Sample, SharedWith, View, WeightFormat, cpu, op_as,
+        Args, Array, DTypes, Draws, Entry, Fill, Formats, Kernel, KernelError, Limits, Master,
+        Moments, Pairs, Pool, Reject, Row, Sample, SharedWith, StateCell, View, WeightFormat, cpu,
+        op_as,
     };
     pub use smallvec::{SmallVec, smallvec};
 }

@@ -1,6 +1,7 @@
 //! Batches of a dataset, loaded ahead on threads of the loader's own.
 
 mod collate;
+mod sampler;
 mod samples;
 mod workers;
 
@@ -10,6 +11,9 @@ use std::sync::Arc;
 use workers::Workers;
 
 pub use collate::{Batch, Collate};
+pub use sampler::{
+    LengthSampler, LengthSamplerOptions, Sampler, WeightedSampler, WeightedSamplerOptions,
+};
 
 /// How a dataset is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +99,21 @@ where
     pub fn new(dataset: D, options: LoaderOptions) -> Result<Self, DataError> {
         Self::with_collate(dataset, options, |samples| Ok(D::Item::collate(samples)?))
     }
+
+    /// A loader whose batches are those of a sampler, as with `batch_sampler`: [`WeightedSampler`], [`LengthSampler`], or
+    /// one of your own.
+    ///
+    /// # Errors
+    /// [`DataError::Usage`] for options that are the sampler's: a batch size other than 1, `shuffle` and `drop_last`;
+    /// [`DataError::Thread`] if there is no thread for a worker.
+    pub fn with_sampler(
+        dataset: D,
+        sampler: impl Sampler + 'static,
+        options: LoaderOptions,
+    ) -> Result<Self, DataError> {
+        let collate = |samples| Ok(D::Item::collate(samples)?);
+        Self::with_sampler_and_collate(dataset, sampler, options, collate)
+    }
 }
 
 impl<D: Dataset + 'static, B: Batch> DataLoader<D, B> {
@@ -111,11 +130,40 @@ impl<D: Dataset + 'static, B: Batch> DataLoader<D, B> {
             let message = "a loader's batch_size must be above 0".to_owned();
             return Err(DataError::Usage(message));
         }
-        let samples = Arc::new(Samples {
+        Self::of(Samples {
             dataset,
             collate: Box::new(collate),
-            options: options.clone(),
-        });
+            options,
+            sampler: None,
+        })
+    }
+
+    /// As [`DataLoader::with_sampler`], of samples that become batches by a function.
+    ///
+    /// # Errors
+    /// As [`DataLoader::with_sampler`].
+    pub fn with_sampler_and_collate(
+        dataset: D,
+        sampler: impl Sampler + 'static,
+        options: LoaderOptions,
+        collate: impl Fn(Vec<D::Item>) -> Result<B, BoxError> + Send + Sync + 'static,
+    ) -> Result<Self, DataError> {
+        if options.batch_size != 1 || options.shuffle || options.drop_last {
+            let message = "where a sampler makes the batches, a loader has no batch_size, shuffle or drop_last of its \
+                           own: give them to the sampler";
+            return Err(DataError::Usage(message.to_owned()));
+        }
+        Self::of(Samples {
+            dataset,
+            collate: Box::new(collate),
+            options,
+            sampler: Some(Box::new(sampler)),
+        })
+    }
+
+    fn of(samples: Samples<D, B>) -> Result<Self, DataError> {
+        let options = samples.options.clone();
+        let samples = Arc::new(samples);
         let workers = match options.workers {
             0 => None,
             _ => Some(Workers::new(&samples)?),

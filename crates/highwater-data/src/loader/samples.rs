@@ -1,6 +1,7 @@
 //! Which samples a batch has, and how they are loaded.
 
-use super::{Batch, Cursor, LoaderOptions};
+use super::sampler::batches;
+use super::{Batch, Cursor, LoaderOptions, Sampler};
 use crate::{BoxError, DataError, Dataset, Draws, permute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,22 +13,25 @@ pub(super) struct Samples<D: Dataset, B> {
     pub(super) dataset: D,
     pub(super) collate: CollateFn<D::Item, B>,
     pub(super) options: LoaderOptions,
+    /// What says which samples are in a batch, if not the options.
+    pub(super) sampler: Option<Box<dyn Sampler>>,
 }
 
 impl<D: Dataset, B: Batch> Samples<D, B> {
     /// How many batches an epoch has.
     pub(super) fn batches(&self) -> u64 {
         let (samples, size) = (self.dataset.len(), self.options.batch_size);
-        let batches = if self.options.drop_last {
-            samples / size
-        } else {
-            samples.div_ceil(size)
-        };
-        batches as u64
+        match &self.sampler {
+            Some(sampler) => sampler.batches(),
+            None => batches(samples, size, self.options.drop_last),
+        }
     }
 
     /// The samples of a batch.
     fn indices(&self, at: Cursor) -> Vec<usize> {
+        if let Some(sampler) = &self.sampler {
+            return sampler.batch(at.epoch, at.batch);
+        }
         let (len, size) = (self.dataset.len() as u64, self.options.batch_size as u64);
         let first = at.batch * size;
         let index = |index: u64| {
@@ -40,12 +44,25 @@ impl<D: Dataset, B: Batch> Samples<D, B> {
         (first..len.min(first + size)).map(index).collect()
     }
 
+    /// Whose random numbers a sample has: its own, or, where a sampler may ask for it twice, its place's.
+    fn stream(&self, at: Cursor, place: usize, index: usize) -> u64 {
+        match &self.sampler {
+            Some(_) => at.batch << 32 | place as u64,
+            None => index as u64,
+        }
+    }
+
     /// Loads a batch, and says how many bytes it holds. Nothing that a dataset does goes further than an error.
     pub(super) fn load(&self, at: Cursor) -> Result<(B, u64), DataError> {
         let indices = self.indices(at);
         let mut samples = Vec::with_capacity(indices.len());
-        for &index in &indices {
-            let mut draws = Draws::new(self.options.seed, at.epoch, index as u64);
+        for (place, &index) in indices.iter().enumerate() {
+            if self.sampler.is_some() && index >= self.dataset.len() {
+                let len = self.dataset.len();
+                let message = format!("the sampler asks for sample {index} of {len}");
+                return Err(DataError::Usage(message));
+            }
+            let mut draws = Draws::new(self.options.seed, at.epoch, self.stream(at, place, index));
             let get = || self.dataset.get(index, &mut draws);
             match catch_unwind(AssertUnwindSafe(get)) {
                 Ok(Ok(sample)) => samples.push(sample),

@@ -8,3 +8,4 @@ mod images;
 #[cfg(feature = "images")]
 mod layouts;
 mod loader;
+mod samplers;

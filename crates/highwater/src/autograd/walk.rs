@@ -3,7 +3,9 @@
 //! uses added becomes one gradient (`sums.rs`), which hooks may see before it is passed on: there the walk
 //! stops, for what they do is the user's, and goes on with what they answer.
 
+use super::function::Calling;
 use super::sums::rebase;
+use crate::pending::function::{Through, results};
 use crate::pending::hooks::Hooked;
 use highwater_graph::Location;
 use highwater_graph::{
@@ -36,6 +38,8 @@ pub(crate) enum Turn {
     Done(Gradients),
     /// To the whole gradient of a source that is hooked: [`Course::advance`] wants it back, or another.
     Hooked(Source, Operand),
+    /// To a function whose backward is to be called: [`Course::come_back`] wants what it answers.
+    Calls(Calling),
 }
 
 /// What a walk is asked for.
@@ -49,6 +53,8 @@ pub(crate) struct Request<'a> {
     pub(crate) site: Site,
     /// The sources whose gradients the walk stops at.
     pub(crate) hooked: Hooked,
+    /// Whether functions are called; where the walk only looks ahead, their inputs' gradients are zeros.
+    pub(crate) calls: bool,
 }
 
 impl Request<'_> {
@@ -80,6 +86,7 @@ pub(crate) fn backward(
         wanted: None,
         site: backward_site(location),
         hooked: Hooked::default(),
+        calls: false,
     };
     let mut course = Course::begin(graph, &request)?;
     let mut seen = None;
@@ -87,6 +94,7 @@ pub(crate) fn backward(
         match course.advance(graph, &request, seen)? {
             Turn::Done(gradients) => return Ok(gradients),
             Turn::Hooked(_, grad) => seen = Some(grad),
+            Turn::Calls(_) => seen = None,
         }
     }
 }
@@ -135,7 +143,10 @@ impl Course {
                 return Ok(Turn::Hooked(source, grad));
             }
             if let Some(open) = walk.course.open.take() {
-                walk.close(open)?;
+                if let Some(calling) = walk.close(open)? {
+                    return Ok(Turn::Calls(calling));
+                }
+                continue;
             }
             if walk.course.left > 0 {
                 walk.course.left -= 1;
@@ -146,7 +157,11 @@ impl Course {
         }
     }
 
-    fn walk<'a>(&'a mut self, graph: &'a mut Graph, request: &'a Request<'a>) -> Walk<'a> {
+    pub(super) fn walk<'a>(
+        &'a mut self,
+        graph: &'a mut Graph,
+        request: &'a Request<'a>,
+    ) -> Walk<'a> {
         Walk {
             graph,
             request,
@@ -159,8 +174,14 @@ impl Course {
 fn reaching(graph: &Graph, sources: &BTreeSet<Source>) -> Vec<bool> {
     let mut reaching = vec![false; graph.nodes().len()];
     for (id, node) in graph.numbered() {
-        let mut inputs = node.inputs.iter();
-        reaching[id.index()] = inputs.any(|input| comes_of(graph, &reaching, sources, input));
+        let comes = |input: &Operand| comes_of(graph, &reaching, sources, input);
+        reaching[id.index()] = match Through::of(graph, id) {
+            Some(through) => through
+                .function
+                .differentiable()
+                .any(|(_, input)| comes(&input)),
+            None => node.inputs.iter().any(comes),
+        };
     }
     reaching
 }
@@ -204,8 +225,8 @@ struct Open {
 }
 
 pub(super) struct Walk<'a> {
-    graph: &'a mut Graph,
-    request: &'a Request<'a>,
+    pub(super) graph: &'a mut Graph,
+    pub(super) request: &'a Request<'a>,
     course: &'a mut Course,
 }
 
@@ -239,7 +260,7 @@ impl Walk<'_> {
         self.emit(Arc::new(ones), &[], &request.site)
     }
 
-    fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
+    pub(super) fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
         let contributions = match source {
             Source::Value(id) => &mut self.course.values[id.index()],
             Source::Cell(id, version) => self.course.cells.entry((id, version)).or_default(),
@@ -281,7 +302,8 @@ impl Walk<'_> {
         if !(passes || any_wanted) || !sources.clone().any(is_reached) {
             return Ok(());
         }
-        let outputs = node.outputs.clone();
+        // Those of a function are complete together.
+        let outputs = results(self.graph, id).unwrap_or_else(|| node.outputs.clone());
         let site = self.site_of(id);
         let mut grads = SmallVec::new();
         for output in outputs {
@@ -319,8 +341,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes gradients that are asked for, and passes those of a node on.
-    fn close(&mut self, open: Open) -> Result<(), Stop> {
+    /// Notes gradients that are asked for, and passes those of a node on, by a call if they are a function's.
+    fn close(&mut self, open: Open) -> Result<Option<Calling>, Stop> {
         for (source, grad) in &open.grads {
             let is_wanted = open.wanted || self.request.names(*source);
             if let Some(grad) = grad.as_ref().filter(|_| is_wanted) {
@@ -328,12 +350,17 @@ impl Walk<'_> {
             }
         }
         let Some(id) = open.node else {
-            return Ok(());
+            return Ok(None);
         };
+        if Through::of(self.graph, id).is_some() {
+            let site = self.site_of(id);
+            return self.leave(id, &open.grads, &site);
+        }
         let op = Arc::clone(&self.graph.node(id).op);
         let grads = open.grads.into_iter().map(|(_, grad)| grad);
         let grads: SmallVec<[Option<Operand>; 2]> = grads.collect();
-        self.pass_on(id, &*op, &self.site_of(id), &grads)
+        self.pass_on(id, &*op, &self.site_of(id), &grads)?;
+        Ok(None)
     }
 
     /// Emitted nodes belong to the module of the forward node, and to the user's line there.
@@ -382,17 +409,20 @@ impl Walk<'_> {
 
     /// Which inputs of a node a gradient is to reach.
     fn needed(&self, node: NodeId) -> SmallVec<[bool; 4]> {
-        let reaches = |input: &Operand| match (&self.course.reaching, self.request.wanted) {
+        let inputs = self.graph.node(node).inputs.iter();
+        inputs.map(|input| self.wants(input)).collect()
+    }
+
+    /// Whether a gradient is to reach an input of a node.
+    pub(super) fn wants(&self, input: &Operand) -> bool {
+        let reaches = match (&self.course.reaching, self.request.wanted) {
             (Some(nodes), Some(wanted)) => {
                 // Nodes that the walk emits are behind those that it knows, and are nobody's inputs here.
                 comes_of(self.graph, nodes, wanted, input)
             }
             _ => true,
         };
-        let inputs = self.graph.node(node).inputs.iter();
-        inputs
-            .map(|input| input.requires_grad && reaches(input))
-            .collect()
+        input.requires_grad && reaches
     }
 
     /// For each input the dense gradient that its source has so far, where one view tells it.

@@ -43,6 +43,7 @@ pub(crate) fn backward(
         wanted: None,
         site: walk::backward_site(location),
         hooked: state.pending.hooks.hooked(),
+        calls: true,
     };
     let (mut locked, gradients) = hooks::walk(engine, locked, &request, location)?;
     let state = &mut *locked;
@@ -145,6 +146,7 @@ pub(crate) fn grad(
         wanted: Some(&wanted),
         site,
         hooked: state.pending.hooks.hooked(),
+        calls: true,
     };
     let (mut locked, found) = hooks::walk(engine, locked, &request, location)?;
     let state = &mut *locked;

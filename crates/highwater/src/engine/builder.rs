@@ -5,6 +5,7 @@ use crate::engine::state::Planning;
 use crate::engine::state::State;
 use crate::engine::{Engine, Inner, OnPlan};
 use crate::pending::Pending;
+use crate::pending::function;
 use crate::pending::handle::Dropped;
 use crate::problem::clock::Clock;
 use crate::problem::plan_cache::PlanCache;
@@ -86,7 +87,7 @@ impl Builder {
             piece_bytes: PIECE_BYTES,
             guard_gradients: true,
             cache: PlanCache::default(),
-            kernels: Arc::new(Kernels::builtin()),
+            kernels: Arc::new(kernels()),
             fuses: true,
             eager: false,
             on_plan: None,
@@ -485,4 +486,11 @@ impl Builder {
         }
         Ok(engine)
     }
+}
+
+/// The operations of `highwater-ops`, and what functions of users pass through.
+fn kernels() -> Kernels {
+    let mut kernels = Kernels::builtin();
+    function::register(&mut kernels);
+    kernels
 }

@@ -141,7 +141,8 @@ impl Engine {
             let Some(operand) = handle.pending_cell(generation) else {
                 continue;
             };
-            let outlives = handle.is_kept() || operand.spec.bytes() <= KEPT_BYTES;
+            let outlives =
+                !handle.is_of_graph() && (handle.is_kept() || operand.spec.bytes() <= KEPT_BYTES);
             let fresh = state
                 .pending
                 .graph

@@ -1,6 +1,7 @@
 //! Walks that stop where users want to see a gradient: what they do with it is theirs, so that the engine is not
 //! locked then.
 
+use super::functions;
 use super::lock::Locked;
 use crate::autograd::walk::{Course, Gradients, Request, Stop, Turn};
 use crate::engine::Engine;
@@ -35,8 +36,39 @@ pub(super) fn walk<'e>(
                 seen = Some(after.1);
                 state = after.0;
             }
+            Turn::Calls(calling) => {
+                let after = functions::call(engine, state, request, &calling, location)?;
+                state = after.0;
+                course.come_back(&mut state.pending.graph, request, &calling, after.1);
+            }
         }
     }
+}
+
+/// Runs a user's code, which may add to the graph, with the engine unlocked, while a walk or a step waits with its
+/// numbers. `what` is how messages call it.
+pub(crate) fn unlocked<'e, T>(
+    engine: &'e Engine,
+    mut state: Locked<'e>,
+    what: &str,
+    location: Location,
+    code: impl FnOnce() -> Result<T>,
+) -> Result<(Locked<'e>, T)> {
+    let before = state.pending.renumbered;
+    state.pending.hooks.begin();
+    drop(state);
+    let returned = code();
+    let mut state = engine.lock();
+    state.pending.hooks.finish();
+    let returned = returned?;
+    if state.pending.renumbered != before {
+        let message = format!(
+            "{what} had something computed: it sees a gradient before there is one, and may make others of it; \
+             read them after the step"
+        );
+        return Err(usage_error(message, location));
+    }
+    Ok((state, returned))
 }
 
 /// Has the hooks of a source see its gradient, one after the other.
@@ -48,23 +80,16 @@ fn run<'e>(
     location: Location,
 ) -> Result<(Locked<'e>, Operand)> {
     for hook in state.pending.hooks.of(source) {
-        let before = state.pending.renumbered;
         let handle = Handle::pending(&mut state.pending, grad.clone(), location);
-        state.pending.hooks.begin();
-        drop(state);
-        let replaced = if request.site.grad_enabled {
-            hook(handle)
-        } else {
-            no_grad(|| hook(handle))
+        let see = || {
+            if request.site.grad_enabled {
+                hook(handle)
+            } else {
+                no_grad(|| hook(handle))
+            }
         };
-        state = engine.lock();
-        state.pending.hooks.finish();
-        let replaced = replaced?;
-        if state.pending.renumbered != before {
-            let message = "a hook had something computed: it sees a gradient before there is one, and may make \
-                           others of it; read them after the step";
-            return Err(usage_error(message, location));
-        }
+        let (after, replaced) = unlocked(engine, state, "a hook", location, see)?;
+        state = after;
         let Some(replaced) = replaced else {
             continue;
         };

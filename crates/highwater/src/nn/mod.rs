@@ -13,6 +13,8 @@ mod lora;
 mod module;
 mod norm;
 mod packed;
+mod parametrizations;
+mod pixel_shuffle;
 mod pooling;
 mod quantized;
 mod recurrent;
@@ -29,9 +31,11 @@ pub use lora::{add_adapters, is_transposed, merge_adapters, reset_magnitudes, ta
 pub use module::{Mode, Module, StateValues, Visitor, join};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
 pub use packed::PackedSequence;
+pub use parametrizations::{SpectralNorm, SpectralNormOptions, WeightNorm};
+pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use quantized::QuantizedLinear;
-pub use recurrent::{Gru, Lstm, Nonlinearity, RecurrentOptions, Rnn};
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Nonlinearity, RecurrentOptions, Rnn, RnnCell};
 pub use transformer::{
     Activation, MultiheadAttention, Sees, TransformerDecoderLayer, TransformerEncoderLayer,
     TransformerOptions,

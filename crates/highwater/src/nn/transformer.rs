@@ -234,6 +234,13 @@ pub struct TransformerOptions {
     pub norm_first: bool,
 }
 
+impl Default for TransformerOptions {
+    /// As [`TransformerOptions::new`] of 512 and 8, the sizes of `torch.nn.Transformer`.
+    fn default() -> Self {
+        Self::new(512, 8)
+    }
+}
+
 impl TransformerOptions {
     /// `dim_feedforward=2048, dropout=0.1, activation=relu, layer_norm_eps=1e-5, norm_first=False`.
     #[must_use]

@@ -2,13 +2,13 @@
 
 use super::direction::Direction;
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use super::options::options;
+use super::rule::{Rule, plain_update};
 use crate::Result;
-use highwater_graph::{DType, Op, Operand, Shape};
-use highwater_ops::{
-    DivAtLeast, DivRootAtLeast, FactoredScale, Formats, GradNorm, Mean, Mul, Neg, Sgd, Square,
-};
+use crate::tensor::Tensor;
+use highwater_graph::{DType, Op, Shape};
+use highwater_ops::{DivAtLeast, DivRootAtLeast, FactoredScale, Formats, GradNorm};
 use std::sync::Arc;
 
 options! {
@@ -75,10 +75,6 @@ impl Rule for AdafactorOptions {
         (self.d < 1.0).then_some("Adafactor's d is 1 at least")
     }
 
-    fn moments(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn formats(&self) -> (Option<Master>, Moments) {
         (self.master, Moments::F32)
     }
@@ -99,8 +95,8 @@ impl Rule for AdafactorOptions {
         ]
     }
 
-    fn direction(&self, of: &mut Direction<'_>) -> Result<Operand> {
-        let least = self.eps.0.unwrap_or(match of.parameter().spec.dtype {
+    fn direction(&self, of: &Direction<'_>) -> Result<Tensor> {
+        let least = self.eps.0.unwrap_or(match of.parameter().dtype() {
             DType::F64 => f64::EPSILON,
             DType::BF16 => f64::from(half::bf16::EPSILON),
             DType::F16 => f64::from(half::f16::EPSILON),
@@ -109,54 +105,36 @@ impl Rule for AdafactorOptions {
         let weight = (of.step() as f64).powf(self.beta2_decay);
         let mut gradient = of.gradient().clone();
         if self.maximize {
-            gradient = of.apply(Neg, &[&gradient])?;
+            gradient = gradient.neg()?;
         }
-        let squares = of.apply(Square, &[&gradient])?;
-        let rank = gradient.shape().rank();
-        let variance = if rank < 2 {
-            of.lerp(0, &squares, weight)?
+        let squares = gradient.square()?;
+        let variance = if gradient.dims().len() < 2 {
+            of.lerp("variance", &squares, weight)?
         } else {
-            let mean = |dim: usize| Mean {
-                dims: [dim][..].into(),
-                keepdim: true,
-            };
-            let rows = of.apply(mean(rank - 1), &[&squares])?;
-            let cols = of.apply(mean(rank - 2), &[&squares])?;
-            let rows = of.lerp(0, &rows, weight)?;
-            let cols = of.lerp(1, &cols, weight)?;
-            let all = of.apply(mean(rank - 2), &[&rows])?;
-            let rows = of.apply(DivAtLeast { least }, &[&rows, &all])?;
-            of.apply(Mul, &[&rows, &cols])?
+            let rows = of.lerp("row_var", &squares.mean_dims(&[-1], true)?, weight)?;
+            let cols = of.lerp("col_var", &squares.mean_dims(&[-2], true)?, weight)?;
+            let all = rows.mean_dims(&[-2], true)?;
+            Tensor::apply_one(DivAtLeast { least }, &[&rows, &all])?.mul(&cols)?
         };
-        let direction = of.apply(DivRootAtLeast { least }, &[&gradient, &variance])?;
-        let parameter = of.parameter().clone();
+        let direction = Tensor::apply_one(DivRootAtLeast { least }, &[&gradient, &variance])?;
         let norms = [
-            of.apply(GradNorm, &[&parameter])?,
-            of.apply(GradNorm, &[&direction])?,
+            Tensor::apply_one(GradNorm, &[of.parameter()])?,
+            Tensor::apply_one(GradNorm, &[&direction])?,
         ];
         let scale = FactoredScale {
             elements: direction.shape().numel(),
             eps: self.eps.1,
             d: self.d,
         };
-        let scale = of.apply(scale, &[&norms[0], &norms[1]])?;
-        of.apply(Mul, &[&direction, &scale])
+        let scale = Tensor::apply_one(scale, &[&norms[0], &norms[1]])?;
+        direction.mul(&scale)
     }
 
     fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
         let rho = self.rho(steps + 1);
         // As `p (1 - lr weight_decay) - rho direction`.
         let share = if rho > 0.0 { self.lr / rho } else { 0.0 };
-        Arc::new(Sgd {
-            lr: rho,
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: self.weight_decay * share,
-            nesterov: false,
-            maximize: false,
-            first: false,
-            formats,
-        })
+        plain_update(rho, self.weight_decay * share, formats)
     }
 
     fn lr(&self) -> f64 {

@@ -34,7 +34,7 @@ pub type Adam = Groups<AdamOptions>;
 /// What Adam and AdamW are but for their defaults: the rule of options whose fields have the same names.
 macro_rules! rule {
     ($options:ty, decoupled: $decoupled:literal) => {
-        impl $crate::optim::groups::Rule for $options {
+        impl $crate::optim::Rule for $options {
             fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
                 $crate::optim::adam::bounds(&self.op())
             }
@@ -54,6 +54,10 @@ macro_rules! rule {
                     formats,
                     ..self.op()
                 })
+            }
+
+            fn goes_by_gradient(&self) -> bool {
+                true
             }
 
             fn lr(&self) -> f64 {

@@ -1,75 +1,21 @@
 //! Optimizers whose updates are one operation: groups of parameters, and the state of each.
 
-use super::direction::Direction;
-use super::formats::{self, Moments};
+use super::direction::{Direction, directed};
+use super::formats;
 use super::pieces::{pieces, suffix};
-use super::{Optimizer, Stepped, check_settings, common_engine, has_grad, names, step, zero_grad};
-use crate::engine::state::State;
+use super::{
+    Optimizer, Rule, Stepped, check_settings, common_engine, has_grad, names, step, zero_grad,
+};
+use crate::engine::Engine;
+use crate::engine::lock::Locked;
 use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
-use highwater_graph::{Location, Op, Operand, Phase, Shape};
+use highwater_graph::{Location, Operand, Phase, Shape};
 use highwater_ops::{Formats, Master, StateCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// The settings of a group of parameters, and the update that follows from them: what tells one
-/// optimizer from another.
-pub trait Rule: std::fmt::Debug + Send {
-    /// Each setting with what it must be below; none may be negative.
-    fn bounds(&self) -> Vec<(&'static str, f64, f64)>;
-
-    /// The names of the moments, each of zeros at first, of the parameter's shape. Asked once, when the
-    /// optimizer is made.
-    fn moments(&self) -> &'static [&'static str];
-
-    /// How parameters in half precision and moments are held. Asked once, like the moments.
-    fn formats(&self) -> (Option<super::Master>, Moments) {
-        (None, Moments::F32)
-    }
-
-    /// The update after so many earlier ones of the same parameter. Its inputs are the parameter, the cells
-    /// beside it ([`Formats::cells`]: the moments), all of which it writes, and the gradient. It must go
-    /// element by element, since a large parameter is updated some rows at a time; blocks of a format start
-    /// at the first row.
-    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op>;
-
-    /// What is kept beside the moments of a parameter of a shape: names and shapes of tensors of `F32`s, or of
-    /// `F64`s for such a parameter, of zeros at first. Of what has some, all is updated at once, by
-    /// [`Rule::direction`].
-    fn statistics(&self, _shape: &Shape) -> Vec<(&'static str, Shape)> {
-        Vec::new()
-    }
-
-    /// What the update goes by instead of the gradient, made by several nodes from it and the statistics.
-    ///
-    /// # Errors
-    /// What nodes refuse.
-    fn direction(&self, direction: &mut Direction<'_>) -> Result<Operand> {
-        Ok(direction.gradient().clone())
-    }
-
-    /// What is wrong with settings that cannot be together, each of them being within its bounds.
-    fn conflict(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// What is wrong with a parameter of this shape, if it cannot be updated so.
-    fn refuses(&self, _shape: &Shape) -> Option<&'static str> {
-        None
-    }
-
-    /// The learning rate.
-    fn lr(&self) -> f64;
-
-    /// Sets the learning rate.
-    fn set_lr(&mut self, lr: f64);
-
-    /// Sets the momentum, or the first of the betas; nothing where there is neither.
-    fn set_momentum(&mut self, _momentum: f64) {}
-}
 
 /// An optimizer over groups of parameters, each with settings of its own.
 ///
@@ -180,10 +126,15 @@ impl<R: Rule> Groups<R> {
             slot.check(&self.groups[slot.group], location)?;
         }
         let parameters = self.parameters();
-        let (updated, stepped) = step(&parameters, keep, location, &mut |state, index, grad| {
-            let slot = &self.slots[index];
-            slot.emit(state, &self.groups[slot.group], &grad, location)
-        })?;
+        let (updated, stepped) = step(
+            &parameters,
+            keep,
+            location,
+            &mut |engine, state, at, grad| {
+                let slot = &self.slots[at];
+                slot.emit(engine, state, &self.groups[slot.group], grad, location)
+            },
+        )?;
         if stepped == Stepped::Updated {
             for (slot, updated) in self.slots.iter_mut().zip(updated) {
                 slot.steps += u64::from(updated);
@@ -290,14 +241,20 @@ impl Slot {
     }
 
     /// Adds the updates of all pieces, each of which makes the parameter's next version.
-    fn emit(
+    fn emit<'e>(
         &self,
-        state: &mut State,
+        engine: &'e Engine,
+        mut locked: Locked<'e>,
         rule: &impl Rule,
-        grad: &Operand,
+        mut by: Operand,
         location: Location,
-    ) -> Result<()> {
-        let site = site(location, Phase::Update);
+    ) -> Result<Locked<'e>> {
+        if !rule.goes_by_gradient() {
+            let statistics = self.pieces.first().map_or(&[][..], |of| &of.statistics);
+            let of = (&self.parameter, statistics, self.steps + 1);
+            (locked, by) = directed(engine, locked, rule, of, &by, location)?;
+        }
+        let (state, site) = (&mut *locked, site(location, Phase::Update));
         let draws = match self.formats.master {
             Master::Stochastic(_) => state.next_random(),
             _ => (0, 0),
@@ -307,18 +264,12 @@ impl Slot {
             for (_, cell) in &piece.cells {
                 inputs.push(cell.operand(state)?);
             }
-            let engine = self.parameter.engine();
-            inputs.push(if piece.statistics.is_empty() {
-                piece.of(grad)?
-            } else {
-                let of = (&self.parameter, &piece.statistics[..], self.steps + 1);
-                rule.direction(&mut Direction::new(state, of, grad, &site)?)?
-            });
+            inputs.push(piece.of(&by)?);
             let start = inputs[0].spec.layout.offset();
             let formats = formats::drawing(self.formats, self.steps, draws, start);
             engine.apply(state, rule.update(self.steps, formats), &inputs, &site)?;
         }
-        Ok(())
+        Ok(locked)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Lion.
 
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use super::options::options;
+use super::rule::Rule;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
@@ -49,6 +50,10 @@ impl Rule for LionOptions {
             weight_decay: self.weight_decay,
             formats,
         })
+    }
+
+    fn goes_by_gradient(&self) -> bool {
+        true
     }
 
     fn lr(&self) -> f64 {

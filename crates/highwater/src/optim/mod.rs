@@ -14,9 +14,12 @@ mod groups;
 mod lion;
 pub mod lr_scheduler;
 mod muon;
+mod nadam;
 mod options;
 mod pieces;
+mod radam;
 mod rmsprop;
+mod rule;
 mod sgd;
 
 pub use accumulate::accumulate;
@@ -29,13 +32,17 @@ pub use direction::Direction;
 pub use ema::Ema;
 pub use formats::{Master, Moments};
 pub use grad_scaler::{GradScaler, GradScalerOptions};
-pub use groups::{Groups, Rule};
+pub use groups::Groups;
 pub use lion::{Lion, LionOptions};
 pub use muon::{AdjustLr, Muon, MuonOptions};
+pub use nadam::{NAdam, NAdamOptions};
+pub use radam::{RAdam, RAdamOptions};
 pub use rmsprop::{RmsProp, RmsPropOptions};
+pub use rule::Rule;
 pub use sgd::{Sgd, SgdOptions};
 
 use crate::engine::Engine;
+use crate::engine::lock::Locked;
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::context::site;
@@ -250,8 +257,20 @@ fn zero_grad(parameters: &[Parameter]) {
     parameters.iter().for_each(Parameter::zero_grad);
 }
 
-/// What an optimizer emits per parameter that has a gradient.
-type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
+/// What an optimizer emits per parameter that has a gradient. It may unlock the engine for a while.
+type Emit<'a> =
+    dyn for<'e> FnMut(&'e Engine, Locked<'e>, usize, Operand) -> Result<Locked<'e>> + 'a;
+
+/// Gives up what is pending when it is dropped: some updates of a step without the others are none.
+struct Unfinished<'a>(Option<&'a Engine>, Location);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.give_up(&mut engine.lock(), self.1);
+        }
+    }
+}
 
 /// Emits the updates of all parameters that have a gradient, then evaluates; answers which had one,
 /// and what became of them. If that fails, gradients of earlier evaluations are still there.
@@ -264,6 +283,7 @@ fn step(
     let Some(engine) = common_engine("step()", parameters, location)? else {
         return Ok((Vec::new(), Stepped::Updated));
     };
+    let mut unfinished = Unfinished(Some(&engine), location);
     let mut state = engine.lock();
     let ids: Vec<CellId> = parameters.iter().map(Parameter::id).collect();
     state.claim_grads(&ids, &engine.0.dropped_cells)?;
@@ -276,9 +296,10 @@ fn step(
         let keep = keep || in_cell.is_some();
         if let Some(grad) = take_grad(&engine, &mut state, parameter.id(), keep) {
             updated[index] = true;
-            emit(&mut state, index, grad)?;
+            state = emit(&engine, state, index, grad)?;
         }
     }
+    unfinished.0 = None;
     let mut state = engine.once_unlent(state, None, location)?;
     engine.evaluate_all(&mut state, location)?;
     let skipped = state.record.last.skipped;

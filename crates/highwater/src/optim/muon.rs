@@ -2,11 +2,13 @@
 
 use super::direction::Direction;
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use super::options::options;
+use super::rule::{Rule, plain_update};
 use crate::Result;
-use highwater_graph::{DType, Op, Operand, Shape};
-use highwater_ops::{Add, DivAtLeast, Formats, GradNorm, MatMul, MulScalar, Sgd};
+use crate::tensor::Tensor;
+use highwater_graph::{DType, Op, Shape};
+use highwater_ops::{DivAtLeast, Formats, GradNorm};
 use std::sync::Arc;
 
 /// By what [`Muon`] changes the learning rate of a matrix of `a` rows and `b` columns.
@@ -99,10 +101,6 @@ impl Rule for MuonOptions {
         )
     }
 
-    fn moments(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn formats(&self) -> (Option<Master>, Moments) {
         (self.master, Moments::F32)
     }
@@ -111,32 +109,19 @@ impl Rule for MuonOptions {
         vec![("momentum_buffer", shape.clone())]
     }
 
-    fn direction(&self, of: &mut Direction<'_>) -> Result<Operand> {
-        let gradient = of.gradient().clone();
-        let mut momentum = of.lerp(0, &gradient, 1.0 - self.momentum)?;
+    fn direction(&self, of: &Direction<'_>) -> Result<Tensor> {
+        let gradient = of.gradient();
+        let mut momentum = of.lerp("momentum_buffer", gradient, 1.0 - self.momentum)?;
         if self.nesterov {
-            let share = |value| MulScalar { value };
-            let new = of.apply(share(1.0 - self.momentum), &[&gradient])?;
-            let old = of.apply(share(self.momentum), &[&momentum])?;
-            momentum = of.apply(Add, &[&new, &old])?;
+            let new = gradient.mul_scalar(1.0 - self.momentum)?;
+            momentum = new.add(&momentum.mul_scalar(self.momentum)?)?;
         }
-        let orthogonal = self.orthogonalised(of, momentum)?;
-        let orthogonal = of.cast(orthogonal, gradient.spec.dtype)?;
-        let value = self.adjust_lr.ratio(gradient.shape());
-        of.apply(MulScalar { value }, &[&orthogonal])
+        let orthogonal = self.orthogonalised(momentum)?.to_dtype(gradient.dtype())?;
+        orthogonal.mul_scalar(self.adjust_lr.ratio(gradient.shape()))
     }
 
     fn update(&self, _steps: u64, formats: Formats) -> Arc<dyn Op> {
-        Arc::new(Sgd {
-            lr: self.lr,
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: self.weight_decay,
-            nesterov: false,
-            maximize: false,
-            first: false,
-            formats,
-        })
+        plain_update(self.lr, self.weight_decay, formats)
     }
 
     fn lr(&self) -> f64 {
@@ -154,37 +139,22 @@ impl Rule for MuonOptions {
 
 impl MuonOptions {
     /// A matrix with its singular values made about 1, in `BF16`.
-    fn orthogonalised(&self, of: &mut Direction<'_>, matrix: Operand) -> Result<Operand> {
+    fn orthogonalised(&self, matrix: Tensor) -> Result<Tensor> {
         let (a, b, c) = self.ns_coefficients;
-        let scaled = |value| MulScalar { value };
-        let product = MatMul::default();
-        let is_tall = matrix.shape()[0] > matrix.shape()[1];
-        let matrix = of.cast(matrix, DType::BF16)?;
-        let mut x = if is_tall {
-            transposed(&matrix)?
-        } else {
-            matrix
-        };
-        let norm = of.apply(GradNorm, &[&x])?;
-        let norm = of.cast(norm, DType::BF16)?;
-        x = of.apply(DivAtLeast { least: self.eps }, &[&x, &norm])?;
-        for _ in 0..self.ns_steps {
-            let gram = of.apply(product, &[&x, &transposed(&x)?])?;
-            let squared = of.apply(product, &[&gram, &gram])?;
-            let squared = of.apply(scaled(c), &[&squared])?;
-            let gram = of.apply(scaled(b), &[&gram])?;
-            let polynomial = of.apply(Add, &[&gram, &squared])?;
-            let more = of.apply(product, &[&polynomial, &x])?;
-            let kept = of.apply(scaled(a), &[&x])?;
-            x = of.apply(Add, &[&kept, &more])?;
+        let is_tall = matrix.dims()[0] > matrix.dims()[1];
+        let mut x = matrix.to_dtype(DType::BF16)?;
+        if is_tall {
+            x = x.transpose(0, 1)?;
         }
-        if is_tall { transposed(&x) } else { Ok(x) }
+        let norm = Tensor::apply_one(GradNorm, &[&x])?.to_dtype(DType::BF16)?;
+        x = Tensor::apply_one(DivAtLeast { least: self.eps }, &[&x, &norm])?;
+        for _ in 0..self.ns_steps {
+            let gram = x.matmul(&x.transpose(0, 1)?)?;
+            let squared = gram.matmul(&gram)?.mul_scalar(c)?;
+            let polynomial = gram.mul_scalar(b)?.add(&squared)?;
+            let more = polynomial.matmul(&x)?;
+            x = x.mul_scalar(a)?.add(&more)?;
+        }
+        if is_tall { x.transpose(0, 1) } else { Ok(x) }
     }
-}
-
-/// A matrix seen the other way around.
-fn transposed(matrix: &Operand) -> Result<Operand> {
-    let layout = matrix.spec.layout.transpose(0, 1);
-    let none = || crate::Error::Internal("a matrix has two dimensions".into());
-    Ok(matrix.with_layout(layout.ok_or_else(none)?))
 }

@@ -1,8 +1,9 @@
 //! RMSprop.
 
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use super::options::options;
+use super::rule::Rule;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
@@ -77,6 +78,10 @@ impl Rule for RmsPropOptions {
             formats,
             ..self.op()
         })
+    }
+
+    fn goes_by_gradient(&self) -> bool {
+        true
     }
 
     fn lr(&self) -> f64 {

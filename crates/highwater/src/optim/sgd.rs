@@ -1,8 +1,9 @@
 //! Stochastic gradient descent.
 
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use super::options::options;
+use super::rule::Rule;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
@@ -67,6 +68,10 @@ impl Rule for SgdOptions {
             first: steps == 0,
             formats,
         })
+    }
+
+    fn goes_by_gradient(&self) -> bool {
+        true
     }
 
     fn lr(&self) -> f64 {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 thread_local! {
     static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
     static PARAMETER_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
+    static PHASE: Cell<Option<Phase>> = const { Cell::new(None) };
     static SKIP_INIT: Cell<bool> = const { Cell::new(false) };
     static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
     static CHECKPOINT: Cell<Option<u32>> = const { Cell::new(None) };
@@ -119,6 +120,18 @@ pub fn skip_init<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Runs `f`, of which an optimizer's update is made: nothing is recorded or cast, and nodes belong to the update.
+pub(crate) fn in_update<R>(f: impl FnOnce() -> R) -> R {
+    in_phase(Phase::Update, || autocast(DType::F32, || no_grad(f)))
+}
+
+/// Runs `f` with its nodes as part of a phase, whatever makes them.
+pub(crate) fn in_phase<R>(phase: Phase, f: impl FnOnce() -> R) -> R {
+    let before = PHASE.replace(Some(phase));
+    let _restore = Restore(|| PHASE.set(before));
+    f()
+}
+
 /// Whether [`skip_init`] surrounds this.
 pub(crate) fn skips_init() -> bool {
     SKIP_INIT.get()
@@ -189,7 +202,7 @@ pub(crate) fn site(location: Location, phase: Phase) -> Site {
     Site {
         module: MODULE.with_borrow(Arc::clone),
         location,
-        phase,
+        phase: PHASE.get().unwrap_or(phase),
         checkpoint: CHECKPOINT.get().map(|region| Checkpoint {
             region,
             policy: CheckpointPolicy::MustRecompute,

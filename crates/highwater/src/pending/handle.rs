@@ -19,6 +19,8 @@ pub(crate) struct Handle {
     kept: AtomicBool,
     /// Backward of it guards nothing: see [`Handle::leave_unguarded`].
     unguarded: AtomicBool,
+    /// Held by a node of the graph alone: nobody waits for its value.
+    of_graph: bool,
     state: Mutex<HandleState>,
 }
 
@@ -130,8 +132,42 @@ impl Handle {
             made_at,
             kept: AtomicBool::new(false),
             unguarded: AtomicBool::new(false),
+            of_graph: false,
             state: Mutex::new(state),
         })
+    }
+
+    /// One that a node of the graph holds, to know an operand by other numbers.
+    pub(crate) fn of_graph(
+        pending: &mut Pending,
+        operand: Operand,
+        made_at: Location,
+    ) -> Arc<Self> {
+        let handle = Arc::new(Self {
+            spec: operand.spec.clone(),
+            made_at,
+            kept: AtomicBool::new(false),
+            unguarded: AtomicBool::new(false),
+            of_graph: true,
+            state: Mutex::new(HandleState::Pending {
+                generation: pending.generation,
+                operand,
+            }),
+        });
+        pending.register(&handle);
+        handle
+    }
+
+    pub(crate) fn is_of_graph(&self) -> bool {
+        self.of_graph
+    }
+
+    /// What the graph that holds it calls it; none of what is a value of its own by now.
+    pub(crate) fn in_graph(&self) -> Option<Operand> {
+        match &*self.state() {
+            HandleState::Pending { operand, .. } => Some(operand.clone()),
+            _ => None,
+        }
     }
 
     /// One for a value that is there.
@@ -202,6 +238,9 @@ impl Handle {
     /// Whether the handle waits for the pending graph, if that is of this generation. One that is in use
     /// right now may.
     pub(crate) fn waits(&self, current: u64) -> bool {
+        if self.of_graph {
+            return false;
+        }
         let state = self.state.try_lock();
         state.map_or(true, |state| {
             matches!(&*state, HandleState::Pending { generation, .. } if *generation == current)

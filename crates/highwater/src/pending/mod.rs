@@ -3,6 +3,7 @@
 mod beside;
 pub(crate) mod casts;
 pub(crate) mod context;
+pub(crate) mod function;
 pub(crate) mod handle;
 pub(crate) mod hooks;
 mod join;
@@ -115,7 +116,7 @@ impl Pending {
             HandleState::Pending {
                 generation,
                 operand,
-            } if *generation == current => operand
+            } if *generation == current && !handle.is_of_graph() => operand
                 .value()
                 .filter(|&id| handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES),
             _ => None,
@@ -254,16 +255,14 @@ impl Pending {
         });
         let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
         let mut roots = self.grad_values();
-        roots.extend(
-            handles
-                .iter()
-                .filter_map(|handle| handle.pending_value(self.generation)),
-        );
+        let held = handles.iter().filter(|handle| !handle.is_of_graph());
+        roots.extend(held.filter_map(|handle| handle.pending_value(self.generation)));
         roots.extend(root.and_then(Operand::value));
         let (graph, done) = (&self.graph, &self.progress.done);
         // A value that is there, and through which no gradient flows, needs its history no more.
         let ends = |id: ValueId| storages.contains_key(&id) && !graph.value(id).requires_grad;
-        let kept = graph.reachable(&roots, |id| !done.contains(&id), ends);
+        let mut kept = graph.reachable(&roots, |id| !done.contains(&id), ends);
+        roots.extend(self.keep_saved(&mut kept, ends));
         let (nodes, values) = self.graph.retain(&kept, &roots);
         let new_value = |id: ValueId| values.get(&id).copied();
         self.progress.done = done

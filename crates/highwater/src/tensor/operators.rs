@@ -1,5 +1,5 @@
 //! `+`, `-`, `*`, `/` of tensors and numbers, and `-x`; `&`, `|`, `^` and `!x` of tensors of `Bool`: what the
-//! methods of the same meaning do.
+//! methods of the same meaning do. A reference to a [`Parameter`] is the operand that its tensor is.
 //!
 //! An operator answers a `Result`, as its method does: shapes that do not broadcast are an error to be handled
 //! and never a panic. What an operator answered can be the operand of the next one, so that a `?` is wanted
@@ -7,6 +7,7 @@
 //! `((&a * &b)? + (&c * &d)?)?`, `((&a + &b)? * 0.5)?`.
 
 use super::Tensor;
+use super::parameter::Parameter;
 use crate::Result;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
@@ -20,9 +21,17 @@ macro_rules! operator {
         operator!(@pair $trait $name, Tensor, Result<Tensor>, |a, b| Tensor::$method(&a, &b?));
         operator!(@pair $trait $name, Result<Tensor>, &Tensor, |a, b| Tensor::$method(&a?, b));
         operator!(@pair $trait $name, Result<Tensor>, Tensor, |a, b| Tensor::$method(&a?, &b));
+        operator!(@pair $trait $name, &Parameter, &Parameter, |a, b| Tensor::$method(a, b));
+        operator!(@pair $trait $name, &Parameter, &Tensor, |a, b| Tensor::$method(a, b));
+        operator!(@pair $trait $name, &Parameter, Tensor, |a, b| Tensor::$method(a, &b));
+        operator!(@pair $trait $name, &Parameter, Result<Tensor>, |a, b| Tensor::$method(a, &b?));
+        operator!(@pair $trait $name, &Tensor, &Parameter, |a, b| Tensor::$method(a, b));
+        operator!(@pair $trait $name, Tensor, &Parameter, |a, b| Tensor::$method(&a, b));
+        operator!(@pair $trait $name, Result<Tensor>, &Parameter, |a, b| Tensor::$method(&a?, b));
         $(
             operator!(@pair $trait $name, &Tensor, f64, |a, b| a.$scalar(b));
             operator!(@pair $trait $name, Tensor, f64, |a, b| a.$scalar(b));
+            operator!(@pair $trait $name, &Parameter, f64, |a, b| a.$scalar(b));
         )?
     )*};
     (@pair $trait:ident $name:ident, $left:ty, $right:ty, |$a:ident, $b:ident| $body:expr) => {
@@ -60,6 +69,16 @@ macro_rules! number_first {
             }
         }
 
+        impl $trait<&Parameter> for f64 {
+            type Output = Result<Tensor>;
+
+            #[track_caller]
+            fn $name(self, parameter: &Parameter) -> Result<Tensor> {
+                let tensor: &Tensor = parameter;
+                self.$name(tensor)
+            }
+        }
+
         impl $trait<Tensor> for f64 {
             type Output = Result<Tensor>;
 
@@ -84,6 +103,15 @@ number_first! {
 macro_rules! of_one {
     ($($trait:ident $name:ident $method:ident;)*) => {$(
         impl $trait for &Tensor {
+            type Output = Result<Tensor>;
+
+            #[track_caller]
+            fn $name(self) -> Result<Tensor> {
+                Tensor::$method(self)
+            }
+        }
+
+        impl $trait for &Parameter {
             type Output = Result<Tensor>;
 
             #[track_caller]

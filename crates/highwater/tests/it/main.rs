@@ -14,6 +14,7 @@ mod checkpoints;
 mod checkpoints_as_in_pytorch;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
+mod custom_gradient;
 mod debug;
 mod documents;
 mod dropped;
@@ -39,9 +40,11 @@ mod modules;
 mod operators;
 #[cfg(target_os = "linux")]
 mod outgrown;
+mod own_optimizer;
 mod ownership;
 mod places;
 mod pointwise;
+mod printing;
 #[cfg(target_os = "linux")]
 #[expect(dead_code, reason = "other tests train its model")]
 #[path = "../process/mod.rs"]

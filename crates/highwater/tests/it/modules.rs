@@ -3,9 +3,10 @@
 use crate::models::Random;
 use highwater::DType;
 use highwater::nn::{
-    Activation, Gru, Lstm, Module, MultiheadAttention, Nonlinearity, PackedSequence,
-    RecurrentOptions, Rnn, Sees, TransformerDecoderLayer, TransformerEncoderLayer,
-    TransformerOptions,
+    Activation, ConvSettings, Gru, GruCell, Lstm, LstmCell, Module, MultiheadAttention,
+    Nonlinearity, PackedSequence, PixelShuffle, PixelUnshuffle, RecurrentOptions, Rnn, RnnCell,
+    Sees, Sequential, SpectralNorm, SpectralNormOptions, TransformerDecoderLayer,
+    TransformerEncoderLayer, TransformerOptions, WeightNorm,
 };
 use highwater::prelude::*;
 use safetensors::SafeTensors;
@@ -355,4 +356,176 @@ fn decoder_layers_are_pytorchs() {
         let y = layer.forward(&x, &memory, Sees::Causal, Sees::All).unwrap();
         fixture.check(&layer, &[("x", &x), ("memory", &memory)], &[("y", &y)]);
     }
+}
+
+#[test]
+fn recurrent_cells_are_pytorchs() {
+    let fixture = Fixture::new("rnn_cell");
+    let cell = RnnCell::new(&fixture.engine, 7, 4, true, Nonlinearity::Tanh).unwrap();
+    fixture.load(&cell);
+    let (x, h) = (fixture.input("x"), fixture.input("h"));
+    let next = cell.forward(&x, Some(&h)).unwrap();
+    fixture.check(&cell, &[("x", &x), ("h", &h)], &[("h", &next)]);
+
+    let fixture = Fixture::new("rnn_cell_relu");
+    let cell = RnnCell::new(&fixture.engine, 7, 4, false, Nonlinearity::Relu).unwrap();
+    fixture.load(&cell);
+    let x = fixture.input("x");
+    let next = cell.forward(&x, None).unwrap();
+    fixture.check(&cell, &[("x", &x)], &[("h", &next)]);
+
+    let fixture = Fixture::new("lstm_cell");
+    let cell = LstmCell::new(&fixture.engine, 7, 4, true).unwrap();
+    fixture.load(&cell);
+    let [x, h, c] = ["x", "h", "c"].map(|name| fixture.input(name));
+    let next = cell.forward(&x, Some((&h, &c))).unwrap();
+    let inputs = [("x", &x), ("h", &h), ("c", &c)];
+    fixture.check(&cell, &inputs, &[("h", &next.0), ("c", &next.1)]);
+
+    let fixture = Fixture::new("lstm_cell_first");
+    let cell = LstmCell::new(&fixture.engine, 7, 4, false).unwrap();
+    fixture.load(&cell);
+    let x = fixture.input("x");
+    let next = cell.forward(&x, None).unwrap();
+    fixture.check(&cell, &[("x", &x)], &[("h", &next.0), ("c", &next.1)]);
+
+    let fixture = Fixture::new("gru_cell");
+    let cell = GruCell::new(&fixture.engine, 7, 4, true).unwrap();
+    fixture.load(&cell);
+    let (x, h) = (fixture.input("x"), fixture.input("h"));
+    let next = cell.forward(&x, Some(&h)).unwrap();
+    fixture.check(&cell, &[("x", &x), ("h", &h)], &[("h", &next)]);
+
+    let told = cell.forward(&x, Some(&x)).unwrap_err().to_string();
+    assert!(told.contains("a state [5, 7] is given"), "{told}");
+    let row = x.select(0, 0).unwrap();
+    let told = cell.forward(&row, None).unwrap_err().to_string();
+    assert!(told.contains("takes [B, inputs]"), "{told}");
+    assert!(GruCell::new(&fixture.engine, 0, 4, true).is_err());
+}
+
+#[test]
+fn pixels_are_shuffled_as_in_pytorch() {
+    for (case, factor, back) in [
+        ("pixel_shuffle", 2, false),
+        ("pixel_shuffle_alone", 3, false),
+        ("pixel_unshuffle", 2, true),
+    ] {
+        let fixture = Fixture::new(case);
+        // As a part of a sequence.
+        let shuffle = if back {
+            Sequential::new().then(PixelUnshuffle::new(factor))
+        } else {
+            Sequential::new().then(PixelShuffle::new(factor))
+        };
+        let x = fixture.input("x");
+        let y = shuffle.forward(&x).unwrap();
+        fixture.check(&shuffle, &[("x", &x)], &[("y", &y)]);
+    }
+    let x = Fixture::new("pixel_shuffle").input("x");
+    for (told, what) in [
+        (
+            PixelShuffle::new(3).forward(&x),
+            "8 channels are no multiple of 9",
+        ),
+        (PixelUnshuffle::new(2).forward(&x), "images of 3 x 5"),
+        (PixelShuffle::new(0).forward(&x), "pixel_shuffle by 0"),
+        (
+            PixelShuffle::new(2).forward(&x.flatten(1, -1).unwrap()),
+            "takes [.., C, H, W]",
+        ),
+    ] {
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains(what), "{told}");
+    }
+}
+
+/// A layer whose weight is computed, with PyTorch's names.
+#[derive(Module)]
+struct Computed<W: Module> {
+    bias: Parameter,
+    #[module(rename = "parametrizations.weight")]
+    weight: W,
+}
+
+/// What a linear layer or a convolution of the fixtures makes, and its bias.
+fn layer(fixture: &Fixture, is_conv: bool) -> (Parameter, Parameter) {
+    let shape: &[usize] = if is_conv { &[4, 3, 2, 2] } else { &[4, 5] };
+    let weight = Parameter::normal(&fixture.engine, shape, 1.0).unwrap();
+    (
+        weight,
+        Parameter::new(&fixture.engine, [4], |_| {}).unwrap(),
+    )
+}
+
+fn applied(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    if weight.dims().len() == 2 {
+        return x.linear(weight, Some(bias)).unwrap();
+    }
+    x.conv2d(weight, Some(bias), ConvSettings::default())
+        .unwrap()
+}
+
+#[test]
+fn weight_norm_is_pytorchs() {
+    for (case, dim, is_conv) in [
+        ("weight_norm", Some(0), false),
+        ("weight_norm_whole", None, false),
+        ("weight_norm_conv", Some(0), true),
+    ] {
+        let fixture = Fixture::new(case);
+        let (weight, bias) = layer(&fixture, is_conv);
+        let norm = WeightNorm::new(&weight, dim).unwrap();
+        // The weight that it was made from.
+        let made = norm.weight().unwrap().to_vec::<f32>().unwrap();
+        for (made, was) in made.iter().zip(weight.to_vec::<f32>().unwrap()) {
+            assert!((made - was).abs() < 1e-6, "{case}: {made} for {was}");
+        }
+        let layer = Computed { bias, weight: norm };
+        fixture.load(&layer);
+        let x = fixture.input("x");
+        let y = applied(&x, &layer.weight.weight().unwrap(), &layer.bias);
+        fixture.check(&layer, &[("x", &x)], &[("y", &y)]);
+    }
+    let engine = Engine::builder().arena(1 << 20).build().unwrap();
+    let weight = Parameter::normal(&engine, [4, 5], 1.0).unwrap();
+    assert!(WeightNorm::new(&weight, Some(2)).is_err());
+}
+
+#[test]
+fn spectral_norm_is_pytorchs() {
+    for (case, is_conv) in [("spectral_norm", false), ("spectral_norm_conv", true)] {
+        let fixture = Fixture::new(case);
+        let (weight, bias) = layer(&fixture, is_conv);
+        let weight = SpectralNorm::new(&weight, SpectralNormOptions::default()).unwrap();
+        let layer = Computed { bias, weight };
+        fixture.load(&layer);
+        let x = fixture.input("x");
+        let y = applied(&x, &layer.weight.weight().unwrap(), &layer.bias);
+        fixture.check(&layer, &[("x", &x)], &[("y", &y)]);
+        for (name, buffer) in layer.named_buffers() {
+            let short = name.rsplit('_').next().unwrap();
+            fixture.close("output", short, &buffer);
+        }
+        // In evaluation mode the vectors stay.
+        layer.eval();
+        let before = layer.named_buffers()[0].1.to_vec::<f32>().unwrap();
+        let first = layer.weight.weight().unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(
+            layer.weight.weight().unwrap().to_vec::<f32>().unwrap(),
+            first
+        );
+        assert_eq!(layer.named_buffers()[0].1.to_vec::<f32>().unwrap(), before);
+    }
+    // From the start the largest singular value is about 1.
+    let engine = Engine::builder().arena(4 << 20).seed(3).build().unwrap();
+    let weight = Parameter::new(&engine, [2, 3], |w| {
+        w.copy_from_slice(&[3.0, 0.0, 0.0, 0.0, 0.5, 0.0]);
+    })
+    .unwrap();
+    let norm = SpectralNorm::new(&weight, SpectralNormOptions::default()).unwrap();
+    let first = norm.weight().unwrap().to_vec::<f32>().unwrap();
+    assert!((first[0] - 1.0).abs() < 1e-5, "{first:?}");
+    let vector = Parameter::new(&engine, [3], |_| {}).unwrap();
+    assert!(SpectralNorm::new(&vector, SpectralNormOptions::default()).is_err());
 }

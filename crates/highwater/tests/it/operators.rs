@@ -1,6 +1,6 @@
 //! Operators are the methods of the same meaning, bit for bit, and errors of theirs are errors.
 
-use highwater::{Engine, Error, Tensor};
+use highwater::{Engine, Error, Parameter, Tensor};
 
 fn engine() -> Engine {
     Engine::builder().threads(1).arena(1 << 20).build().unwrap()
@@ -73,4 +73,23 @@ fn gradients_flow_through_operators() {
     loss.backward().unwrap();
     assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [2.5, 4.5]);
     assert_eq!(loss.item().unwrap(), 13.0);
+}
+
+#[test]
+fn parameters_are_operands() {
+    let engine = engine();
+    let w = Parameter::new(&engine, [2], |w| w.copy_from_slice(&[2.0, -4.0])).unwrap();
+    let x = engine.tensor(&[1.0, 8.0], [2]).unwrap();
+    assert_eq!(values(&w + &x), [3.0, 4.0]);
+    assert_eq!(values(&x - &w), [-1.0, 12.0]);
+    assert_eq!(values(&w * &w), [4.0, 16.0]);
+    assert_eq!(values(&w / x.clone()), [2.0, -0.5]);
+    assert_eq!(values(x.clone() * &w), [2.0, -32.0]);
+    assert_eq!(values(&x * &w + &w), [4.0, -36.0]);
+    assert_eq!(values(&w - &x * &w), [0.0, 28.0]);
+    assert_eq!(values(&w * 0.5), [1.0, -2.0]);
+    assert_eq!(values(1.0 - &w), [-1.0, 5.0]);
+    assert_eq!(values(-&w), [-2.0, 4.0]);
+    (&w * &x + &w).unwrap().sum().unwrap().backward().unwrap();
+    assert_eq!(w.grad().unwrap().to_vec::<f32>().unwrap(), [2.0, 9.0]);
 }

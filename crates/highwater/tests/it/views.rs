@@ -119,6 +119,29 @@ fn a_value_of_which_only_a_part_is_used_has_zeros_elsewhere() {
     assert_eq!(gradient, expected);
 }
 
+/// The sizes of PyTorch 2.15: `[c.shape[0] for c in torch.arange(n).chunk(chunks)]`.
+#[test]
+fn chunks_need_not_be_equal() {
+    let engine = Engine::builder().build().unwrap();
+    for (extent, chunks, sizes) in [
+        (6, 4, vec![2, 2, 2]),
+        (7, 3, vec![3, 3, 1]),
+        (10, 6, vec![2; 5]),
+        (3, 5, vec![1; 3]),
+        (8, 4, vec![2; 4]),
+        (5, 1, vec![5]),
+        (0, 3, vec![0; 3]),
+    ] {
+        let data: Vec<f32> = (0..extent).map(|i| i as f32).collect();
+        let x = engine.tensor(&data, [1, extent]).unwrap();
+        let parts = x.chunk(chunks, -1).unwrap();
+        let found: Vec<usize> = parts.iter().map(|part| part.dims()[1]).collect();
+        assert_eq!(found, sizes, "{extent} in {chunks}");
+        let all = parts.iter().flat_map(|part| part.to_vec::<f32>().unwrap());
+        assert_eq!(all.collect::<Vec<f32>>(), data);
+    }
+}
+
 #[test]
 fn views_that_do_not_fit_are_refused() {
     let engine = Engine::builder().build().unwrap();
@@ -130,7 +153,6 @@ fn views_that_do_not_fit_are_refused() {
         x.narrow(2, 0, 1),
         x.expand([5, 6]),
         x.reshape([5, 5]),
-        x.chunk(4, 1).map(|mut parts| parts.remove(0)),
         x.chunk(0, 0).map(|mut parts| parts.remove(0)),
     ];
     for (i, refused) in refused.into_iter().enumerate() {

@@ -7,12 +7,15 @@ use highwater::optim::lr_scheduler::{
 };
 use highwater::optim::{
     Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamWOptions,
-    AdjustLr, Ema, Groups, Lion, LionOptions, Muon, MuonOptions, Optimizer, RmsProp,
-    RmsPropOptions, Rule, Sgd, SgdOptions,
+    AdjustLr, Ema, Groups, Lion, LionOptions, Muon, MuonOptions, NAdam, NAdamOptions, Optimizer,
+    RAdam, RAdamOptions, RmsProp, RmsPropOptions, Rule, Sgd, SgdOptions,
 };
 use highwater::prelude::*;
 use highwater::{DType, nn::Linear, with_parameter_dtype};
 use safetensors::SafeTensors;
+
+#[path = "../../examples/lamb/rule.rs"]
+mod lamb;
 
 const STEPS: usize = 6;
 /// What results in `f32` may differ by, relative to `1 + |PyTorch's|`.
@@ -219,6 +222,48 @@ fn updates_of_several_nodes_are_those_of_pytorch() {
     check("muon_plain", 2, plain, CLOSE_IN_BF16);
 }
 
+#[test]
+fn updates_made_of_tensors_are_those_of_pytorch() {
+    let nadam = NAdamOptions {
+        lr: 0.01,
+        weight_decay: 0.1,
+        ..Default::default()
+    };
+    check("nadam", 3, nadam.clone(), CLOSE);
+    let decoupled = NAdamOptions {
+        decoupled_weight_decay: true,
+        momentum_decay: 0.1,
+        maximize: true,
+        ..nadam
+    };
+    check("nadam_decoupled", 3, decoupled, CLOSE);
+    // The first five steps go by the average alone.
+    let radam = RAdamOptions {
+        lr: 0.01,
+        weight_decay: 0.1,
+        ..Default::default()
+    };
+    check("radam", 3, radam.clone(), CLOSE);
+    let decoupled = RAdamOptions {
+        decoupled_weight_decay: true,
+        betas: (0.8, 0.9),
+        maximize: true,
+        ..radam
+    };
+    check("radam_decoupled", 3, decoupled, CLOSE);
+}
+
+/// One that is written outside of the library, by the lines of its paper.
+#[test]
+fn lamb_is_that_of_its_paper() {
+    let rule = lamb::LambOptions {
+        lr: 0.01,
+        weight_decay: 0.1,
+        ..Default::default()
+    };
+    check("lamb", 3, rule, CLOSE);
+}
+
 /// Parameters in other precisions follow those in `f32`, within their own.
 #[test]
 fn updates_of_several_nodes_work_in_any_precision() {
@@ -290,7 +335,7 @@ fn what_cannot_be_updated_is_refused() {
 #[test]
 fn state_is_all_that_an_optimizer_goes_on_from() {
     type Make = fn(Vec<Parameter>) -> Box<dyn Optimizer>;
-    let makes: [(&str, Make); 6] = [
+    let makes: [(&str, Make); 9] = [
         ("adam", |p| {
             Box::new(Adam::new(p, AdamOptions::default()).unwrap())
         }),
@@ -308,6 +353,15 @@ fn state_is_all_that_an_optimizer_goes_on_from() {
         }),
         ("muon", |p| {
             Box::new(Muon::new(p, MuonOptions::default()).unwrap())
+        }),
+        ("nadam", |p| {
+            Box::new(NAdam::new(p, NAdamOptions::default()).unwrap())
+        }),
+        ("radam", |p| {
+            Box::new(RAdam::new(p, RAdamOptions::default()).unwrap())
+        }),
+        ("lamb", |p| {
+            Box::new(lamb::Lamb::new(p, lamb::LambOptions::default()).unwrap())
         }),
     ];
     for (name, make) in makes {

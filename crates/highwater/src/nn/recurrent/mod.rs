@@ -1,4 +1,4 @@
-//! Recurrent layers over packed sequences: `Rnn`, `Lstm`, `Gru`.
+//! Recurrent layers over packed sequences: `Rnn`, `Lstm`, `Gru`; and their steps: `RnnCell`, `LstmCell`, `GruCell`.
 //!
 //! The part of a step that reads the input is one product for all steps at once; what is left is one product
 //! of the hidden state a step, and pointwise operations. All steps are nodes of one graph, so that the planner
@@ -6,14 +6,16 @@
 
 mod cells;
 mod stack;
+mod steps;
 
 pub use cells::Nonlinearity;
+pub use steps::{GruCell, LstmCell, RnnCell};
 
 use crate::Result;
 use crate::engine::Engine;
 use crate::nn::{Module, PackedSequence, Visitor};
 use crate::tensor::Tensor;
-use cells::{Cell, GruCell, LstmCell};
+use cells::{Cell, GruCell as GruStep, LstmCell as LstmStep};
 use stack::Stack;
 
 /// How a recurrent layer is built; PyTorch's defaults.
@@ -67,13 +69,13 @@ layer! {
 layer! {
     /// Long short-term memory, as `torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997): weights
     /// `[4 hidden, ..]` in the order input, forget, cell, output; named as those of [`Rnn`].
-    Lstm, cell: LstmCell
+    Lstm, cell: LstmStep
 }
 
 layer! {
     /// Gated recurrent units, as `torch.nn.GRU` (Cho et al., 2014): weights `[3 hidden, ..]` in the order
     /// reset, update, new; named as those of [`Rnn`].
-    Gru, cell: GruCell
+    Gru, cell: GruStep
 }
 
 impl Rnn {
@@ -140,8 +142,8 @@ impl Gru {
         hidden: usize,
         options: RecurrentOptions,
     ) -> Result<Self> {
-        let stack = Stack::new(engine, [inputs, hidden, GruCell::GATES], options)?;
-        let cell = GruCell;
+        let stack = Stack::new(engine, [inputs, hidden, GruStep::GATES], options)?;
+        let cell = GruStep;
         Ok(Self { stack, cell })
     }
 
@@ -171,8 +173,8 @@ impl Lstm {
         hidden: usize,
         options: RecurrentOptions,
     ) -> Result<Self> {
-        let stack = Stack::new(engine, [inputs, hidden, LstmCell::GATES], options)?;
-        let cell = LstmCell;
+        let stack = Stack::new(engine, [inputs, hidden, LstmStep::GATES], options)?;
+        let cell = LstmStep;
         Ok(Self { stack, cell })
     }
 

@@ -60,23 +60,29 @@ impl Tensor {
         Location::caller().at(|| indices.map(|i| self.select(dim, i as isize)).collect())
     }
 
-    /// Equal parts of one dimension, as `torch.chunk` where it divides: views.
+    /// Parts of one dimension, as `torch.chunk`: views. All are of one size, rounded up, but the last, which has what is
+    /// left; where that is nothing there are fewer parts.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] if the dimension is not there or does not divide.
+    /// [`crate::Error::Usage`] if the dimension is not there, and for no parts.
     #[track_caller]
     pub fn chunk(&self, chunks: usize, dim: impl Dim) -> Result<Vec<Self>> {
         let dim = self.own_dim("chunk", dim)?;
         let extent = self.dims()[dim];
-        if chunks == 0 || !extent.is_multiple_of(chunks) {
-            let shape = self.shape();
-            let message =
-                format!("chunk: {chunks} equal parts do not make dimension {dim} of shape {shape}");
+        let mut none = Vec::new();
+        // Of an empty dimension there are as many empty parts as are asked for.
+        if chunks == 0 || extent == 0 && none.try_reserve_exact(chunks).is_err() {
+            let message = format!(
+                "chunk: {chunks} parts do not make dimension {dim} of shape {}",
+                self.shape()
+            );
             return Err(usage_error(message, Location::caller()));
         }
-        let length = extent / chunks;
-        let part = |i| self.narrow(dim, i * length, length);
-        Location::caller().at(|| (0..chunks).map(part).collect())
+        if extent == 0 {
+            none.resize(chunks, 0);
+            return self.split_sizes(&none, dim);
+        }
+        self.split(extent.div_ceil(chunks), dim)
     }
 
     /// Parts of one dimension of `size` elements each, the last perhaps of fewer, as
