@@ -20,6 +20,8 @@ mod compare;
 mod conv;
 mod copy;
 mod cross_entropy;
+mod cum_extremum;
+mod cumprod;
 mod cumsum;
 mod dropout;
 mod elementary;
@@ -59,6 +61,7 @@ mod rounding;
 mod scalar;
 mod scale;
 mod scaled_dot_product_attention;
+mod scatter;
 mod scatter_views;
 mod sgd;
 mod silu;
@@ -137,6 +140,8 @@ operations! {
     conv,
     copy,
     cross_entropy,
+    cum_extremum,
+    cumprod,
     cumsum,
     dropout,
     elementary,
@@ -174,6 +179,7 @@ operations! {
     scalar,
     scale,
     scaled_dot_product_attention,
+    scatter,
     scatter_views,
     sgd,
     silu,
