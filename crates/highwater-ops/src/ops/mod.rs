@@ -20,6 +20,7 @@ mod compare;
 mod conv;
 mod copy;
 mod cross_entropy;
+mod ctc_loss;
 mod cum_extremum;
 mod cumprod;
 mod cumsum;
@@ -35,6 +36,7 @@ mod fused;
 mod gather;
 mod gelu;
 mod gradients;
+mod grid_sample;
 mod huber;
 mod interpolate;
 mod layer_norm;
@@ -140,6 +142,7 @@ operations! {
     conv,
     copy,
     cross_entropy,
+    ctc_loss,
     cum_extremum,
     cumprod,
     cumsum,
@@ -153,6 +156,7 @@ operations! {
     full,
     gather,
     gelu,
+    grid_sample,
     huber,
     interpolate,
     layer_norm,

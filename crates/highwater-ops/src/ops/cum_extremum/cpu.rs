@@ -79,11 +79,18 @@ pub(super) fn run<T: Compared>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
             let (row, column) = (tile / across, tile % across * width);
             let start = row * extent * inner + column;
             // SAFETY: every element of every line is visited once, and none twice at a time.
-            let parts = |at: usize, len: usize| unsafe { (values.part(at, len), places.part(at, len)) };
+            let parts =
+                |at: usize, len: usize| unsafe { (values.part(at, len), places.part(at, len)) };
             if inner == 1 {
                 run_line(&reader, start, extent, takes, parts);
             } else {
-                run_columns(&reader, start, [extent, inner, width.min(inner - column)], takes, parts);
+                run_columns(
+                    &reader,
+                    start,
+                    [extent, inner, width.min(inner - column)],
+                    takes,
+                    parts,
+                );
             }
         }
     });

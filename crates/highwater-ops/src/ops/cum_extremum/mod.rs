@@ -62,7 +62,11 @@ fn samples(largest: bool) -> Vec<Sample> {
 
 impl Op for CumExtremum {
     fn name(&self) -> &'static str {
-        if self.largest { CUMMAX.name } else { CUMMIN.name }
+        if self.largest {
+            CUMMAX.name
+        } else {
+            CUMMIN.name
+        }
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {

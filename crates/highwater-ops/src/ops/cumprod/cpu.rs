@@ -54,7 +54,9 @@ impl OfPair for CumProdBackward {
     fn columns(&self, g: &mut [f32], x: &[f32], width: usize) {
         let mut behind = [0.0; BLOCK];
         let pairs = g.chunks_exact_mut(width).zip(x.chunks_exact(width));
-        pairs.rev().for_each(|(g, x)| add_behind(&mut behind[..width], g, x));
+        pairs
+            .rev()
+            .for_each(|(g, x)| add_behind(&mut behind[..width], g, x));
         let mut before = [1.0; BLOCK];
         let pairs = g.chunks_exact_mut(width).zip(x.chunks_exact(width));
         pairs.for_each(|(g, x)| scale_by_before(&mut before[..width], g, x));

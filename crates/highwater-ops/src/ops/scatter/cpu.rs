@@ -62,7 +62,11 @@ impl Tiles {
 
     /// Hands out the tiles, and the numbers of threads.
     fn for_each(self, pool: &Pool, f: impl Fn(Tile, usize) + Send + Sync) {
-        let Lines { outer, inner, extent } = self.lines;
+        let Lines {
+            outer,
+            inner,
+            extent,
+        } = self.lines;
         let across = inner.div_ceil(self.width.max(1));
         let tile = self.width * extent.max(self.extent);
         let (tiles, each) = (outer * across, TAKEN.div_ceil(tile.max(1)));
@@ -189,11 +193,7 @@ struct Work<'a, T> {
 }
 
 impl<'a, T: Float> Work<'a, T> {
-    fn new(
-        dim: usize,
-        inputs: &'a [View<'_>],
-        scratch: &'a mut [u8],
-    ) -> Result<Self, KernelError> {
+    fn new(dim: usize, inputs: &'a [View<'_>], scratch: &'a mut [u8]) -> Result<Self, KernelError> {
         let tiles = Tiles::new(inputs[1].spec().shape(), inputs[2].spec().shape(), dim);
         Ok(Self {
             tiles,
@@ -357,7 +357,12 @@ impl<T: Float> Kernel for WeightsKernel<T> {
             });
             work.visit(tile, |at, slots, x| {
                 for (i, (&slot, &x)) in slots.iter().zip(x).enumerate() {
-                    take(op.reduction, &mut states[slot], f64::from(x), (at + i) as f64);
+                    take(
+                        op.reduction,
+                        &mut states[slot],
+                        f64::from(x),
+                        (at + i) as f64,
+                    );
                     if !op.include_self {
                         // SAFETY: a task only touches its own columns, one part at a time.
                         let own = unsafe { of_base.part(tiles.position(tile, slot), 1) };

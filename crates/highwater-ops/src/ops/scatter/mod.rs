@@ -219,7 +219,10 @@ impl Op for Scatter {
         let dtype = of_elements(self.name(), &inputs[0])?;
         OpError::check_dtype(self.name(), &inputs[2], dtype)?;
         check_shapes(self.name(), self.dim, inputs)?;
-        Ok(smallvec![Spec::contiguous(dtype, inputs[2].shape().clone())])
+        Ok(smallvec![Spec::contiguous(
+            dtype,
+            inputs[2].shape().clone()
+        )])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -255,7 +258,10 @@ impl Op for ScatterReduce {
         OpError::check_arity(self.name(), inputs, 3)?;
         let dtype = one_float_dtype(self.name(), &[&inputs[0], &inputs[2]])?;
         check_shapes(self.name(), self.dim, inputs)?;
-        Ok(smallvec![Spec::contiguous(dtype, inputs[2].shape().clone())])
+        Ok(smallvec![Spec::contiguous(
+            dtype,
+            inputs[2].shape().clone()
+        )])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
