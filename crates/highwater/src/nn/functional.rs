@@ -21,7 +21,7 @@ use crate::pending::context::autocast_dtype;
 use crate::tensor::Tensor;
 use crate::{DType, Dim, Result};
 use highwater_graph::Location;
-use highwater_ops::{BceWithLogits, CrossEntropy, Huber, NllLoss, Softplus};
+use highwater_ops::{BceWithLogits, CrossEntropy, CtcLoss, Huber, NllLoss, Softplus};
 
 /// What becomes of the losses of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -312,6 +312,59 @@ pub fn cross_entropy(
     let even = even.masked_fill(&ignored, 0.0)?;
     let losses = losses.mul_scalar(1.0 - smoothing)?.add(&even)?;
     of_counted(&losses, &counts, reduction)
+}
+
+/// What [`ctc_loss`] may be told, with PyTorch's names and defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CtcOptions {
+    /// The class that stands for no label.
+    pub blank: usize,
+    /// What becomes of the losses of targets. Their mean is of each loss by its number of labels, 1 at least.
+    pub reduction: Reduction,
+    /// Whether a target that does not fit into its frames costs nothing, rather than infinity.
+    pub zero_infinity: bool,
+}
+
+/// The negative logarithm of how probable targets are, over all ways to spread their labels over frames, as
+/// `torch.nn.functional.ctc_loss`.
+///
+/// `log_probs` `[T, N, C]` are logarithms of probabilities, as of [`Tensor::log_softmax`]; `targets` are `[N, S]`, or one
+/// behind the other `[sum]`; `input_lengths` and `target_lengths` `[N]` say how many frames and labels count. The last
+/// three are I64 or U32. Without a batch these are `[T, C]`, `[S]` and two scalars. The gradient is the function's;
+/// PyTorch's differs from it by what only `log_softmax` takes away.
+///
+/// # Errors
+/// [`crate::Error::Op`] if shapes or dtypes do not fit; labels and lengths out of range stop the step.
+#[track_caller]
+pub fn ctc_loss(
+    log_probs: &Tensor,
+    targets: &Tensor,
+    input_lengths: &Tensor,
+    target_lengths: &Tensor,
+    options: CtcOptions,
+) -> Result<Tensor> {
+    let log_probs = wide(log_probs)?;
+    let op = CtcLoss {
+        blank: options.blank,
+        zero_infinity: options.zero_infinity,
+    };
+    let is_batch = log_probs.dims().len() != 2;
+    let losses = if is_batch {
+        Tensor::apply_one(op, &[&log_probs, targets, input_lengths, target_lengths])?
+    } else {
+        let lengths = [input_lengths, target_lengths].map(|length| length.reshape([1]));
+        let [input_length, target_length] = lengths;
+        let (log_probs, targets) = (log_probs.unsqueeze(1)?, targets.unsqueeze(0)?);
+        Tensor::apply_one(op, &[&log_probs, &targets, &input_length?, &target_length?])?
+    };
+    match options.reduction {
+        Reduction::Mean => {
+            let labels = target_lengths.to_dtype(losses.dtype())?.clamp_min(1.0)?;
+            losses.div(&labels)?.mean()
+        }
+        Reduction::None if !is_batch => losses.reshape([]),
+        reduction => reduction.of(&losses),
+    }
 }
 
 /// The cosine of the angle between vectors along a dimension of the shape that both broadcast to, as

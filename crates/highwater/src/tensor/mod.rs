@@ -17,6 +17,7 @@ mod operators;
 pub(crate) mod parameter;
 mod promotion;
 mod read;
+mod select;
 pub(crate) mod tier;
 mod views;
 

@@ -11,5 +11,8 @@ pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
         zero_infinity: builder.flag("zero_infinity"),
     };
     let rest = x[1..].iter().cloned();
-    builder.add(op, &std::iter::once(log_probs).chain(rest).collect::<Vec<_>>())
+    builder.add(
+        op,
+        &std::iter::once(log_probs).chain(rest).collect::<Vec<_>>(),
+    )
 }

@@ -4,7 +4,6 @@ use crate::build::{Builder, Nodes};
 use highwater_graph::Operand;
 use highwater_ops::{Scatter, ScatterReduce, ScatterReduction};
 
-
 pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
     let dim = builder.dim(&x[0]);
     let inputs = [x[2].clone(), x[1].clone(), x[0].clone()];
