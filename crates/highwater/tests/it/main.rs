@@ -28,6 +28,7 @@ mod hooks;
 mod host;
 mod images;
 mod in_place_abn;
+mod indexing;
 mod kernels;
 mod masters;
 mod memory_for_users;

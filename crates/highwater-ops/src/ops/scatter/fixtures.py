@@ -60,8 +60,9 @@ def scatter_reduce(op: Operation) -> None:
             x, source = torch.full((3, 6), 7.0), op.numbers.integers(0, 3, 3, 12).float()
             index = op.numbers.integers(0, 6, 3, 12)
             op.case(joined, x, index, source, dim=1, **attrs)
+            source = source.clone()
             source[1, 3] = source[2, 7] = math.nan
-            op.record((x.clone(), index.clone(), source.clone()), [joined(x, index, source)], {"dim": 1, **attrs})
+            op.record((x.clone(), index.clone(), source), [joined(x, index, source)], {"dim": 1, **attrs})
 
 
 OPERATIONS = {"scatter": scatter, "scatter_reduce": scatter_reduce}
