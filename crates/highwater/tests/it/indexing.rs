@@ -30,16 +30,17 @@ fn near(got: Result<Tensor>, want: &[f32]) {
 
 /// The gradient of the sum of squares of what is made of a tensor.
 fn gradient(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<f32> {
-    let x = x.clone().requires_grad_().unwrap();
-    f(&x)
-        .unwrap()
-        .square()
-        .unwrap()
-        .sum()
-        .unwrap()
-        .backward()
-        .unwrap();
+    let x = leaf(x);
+    let loss = f(&x).unwrap().square().unwrap().sum().unwrap();
+    loss.backward().unwrap();
     x.grad().unwrap().to_vec().unwrap()
+}
+
+/// The same elements as a tensor that wants a gradient.
+fn leaf(x: &Tensor) -> Tensor {
+    let elements = x.to_vec::<f32>().unwrap();
+    let leaf = x.engine().tensor(&elements, x.dims()).unwrap();
+    leaf.requires_grad_().unwrap()
 }
 
 /// An index smaller than the tensor: what it does not reach stays as it is.
@@ -238,7 +239,7 @@ fn targets_are_spread_over_frames() {
         0.1, 0.2, 0.3, 0.3, 0.1, 0.5, 0.4, -0.2, 0.3, 0.3, 0.7, 0.5, 0.1, 0.9, -0.3, 0.3, 0.1, 0.0,
     ];
     let logits = engine.tensor(&logits, [3, 2, 3]).unwrap();
-    let x = logits.log_softmax(2).unwrap();
+    let x = logits.log_softmax(2).unwrap().keep();
     let whole =
         |numbers: &[i64], shape: &[usize]| Tensor::from_slice(&engine, numbers, shape).unwrap();
     let (frames, labels) = (whole(&[3, 2], &[2]), whole(&[2, 1], &[2]));
@@ -264,8 +265,8 @@ fn targets_are_spread_over_frames() {
     );
     near(loss, &[1.150_398_6]);
     // Behind log_softmax the gradient is PyTorch's: each frame's sums up to 0.
-    let logits = logits.requires_grad_().unwrap();
-    let x = logits.log_softmax(2).unwrap();
+    let logits = leaf(&logits);
+    let x = logits.log_softmax(2).unwrap().keep();
     let (frames, labels) = (whole(&[3, 2], &[2]), whole(&[2, 1], &[2]));
     ctc_loss(&x, &padded, &frames, &labels, with(Reduction::Sum))
         .unwrap()
@@ -278,28 +279,14 @@ fn targets_are_spread_over_frames() {
         "the second target has two frames: {g:?}"
     );
     // What is too long stops the step, and says so.
-    let long = ctc_loss(
-        &x,
-        &padded,
-        &whole(&[3, 4], &[2]),
-        &labels,
-        with(Reduction::Sum),
-    );
-    let message = long.unwrap().item().unwrap_err().to_string();
+    let refused = |targets: &Tensor, lengths: [&Tensor; 2]| {
+        let x = logits.log_softmax(2).unwrap();
+        let options = with(Reduction::Sum);
+        let loss = ctc_loss(&x, targets, lengths[0], lengths[1], options).unwrap();
+        loss.item().unwrap_err().to_string()
+    };
+    let message = refused(&padded, [&whole(&[3, 4], &[2]), &labels]);
     assert!(message.contains("index 4 at position 1"), "{message}");
-    let short = ctc_loss(
-        &x,
-        &packed,
-        &frames,
-        &whole(&[1, 1], &[2]),
-        with(Reduction::Sum),
-    );
-    assert!(
-        short
-            .unwrap()
-            .item()
-            .unwrap_err()
-            .to_string()
-            .contains("sum up to")
-    );
+    let message = refused(&packed, [&frames, &whole(&[1, 1], &[2])]);
+    assert!(message.contains("sum up to"), "{message}");
 }
