@@ -377,10 +377,25 @@ pub fn ctc_loss(
 #[track_caller]
 pub fn cosine_similarity(a: &Tensor, b: &Tensor, dim: impl Dim, eps: f64) -> Result<Tensor> {
     let (a, b) = (wide(a)?, wide(b)?);
-    let products = a.mul(&b)?;
+    // Half precision holds neither squares nor a bound of `1e-16`.
+    let (x, y) = (in_f32(&a)?, in_f32(&b)?);
+    let products = x.mul(&y)?;
     let dim = [products.dim("cosine_similarity", dim)?];
-    let lengths = length(&a, &products, dim, eps)?.mul(&length(&b, &products, dim, eps)?)?;
-    products.sum_dims(&dim, false)?.div(&lengths)
+    let lengths = length(&x, &products, dim, eps)?.mul(&length(&y, &products, dim, eps)?)?;
+    let cosines = products.sum_dims(&dim, false)?.div(&lengths)?;
+    if a.dtype() == b.dtype() && a.dtype() != cosines.dtype() {
+        return cosines.to_dtype(a.dtype());
+    }
+    Ok(cosines)
+}
+
+/// The tensor in `F32`, if it is of half precision.
+#[track_caller]
+fn in_f32(x: &Tensor) -> Result<Tensor> {
+    match x.dtype() {
+        DType::BF16 | DType::F16 => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
+    }
 }
 
 /// Vectors along a dimension, each divided by its `p`-norm, which is `eps` at least, as

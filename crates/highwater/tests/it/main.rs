@@ -14,6 +14,7 @@ mod checkpoints;
 mod checkpoints_as_in_pytorch;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
+mod conventions;
 mod debug;
 mod documents;
 mod dropped;

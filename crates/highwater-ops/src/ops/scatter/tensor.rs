@@ -27,7 +27,7 @@ impl Tensor {
     /// As [`Tensor::gather`].
     #[track_caller]
     pub fn scatter_value(&self, dim: impl Dim, index: &Self, value: f64) -> Result<Self> {
-        let source = self.number_beside(value)?.expand(index.dims())?;
+        let source = self.own_number(value)?.expand(index.dims())?;
         self.scatter(dim, index, &source)
     }
 
