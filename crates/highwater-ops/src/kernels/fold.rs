@@ -331,7 +331,8 @@ pub(crate) fn samples<F: Fold>(
     let taken = cases.filter(|(_, (layout, dims))| {
         let goes = |dim: usize| dims.is_empty() || dims.contains(&dim);
         let mut extents = layout.shape().iter().enumerate();
-        op(dims.clone(), false).is_of_nothing() || !extents.any(|(dim, &extent)| goes(dim) && extent == 0)
+        op(dims.clone(), false).is_of_nothing()
+            || !extents.any(|(dim, &extent)| goes(dim) && extent == 0)
     });
     taken
         .map(|(i, (layout, dims))| {

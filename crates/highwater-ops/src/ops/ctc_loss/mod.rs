@@ -48,7 +48,7 @@ const FORWARD: Entry = Entry {
     rows: rows_of_floats! {
         T: [T, I64, I64, I64] -> [T], [T, U32, I64, I64] -> [T], [T, I64, U32, U32] -> [T], [T, U32, U32, U32] -> [T];
         cpu::ForwardKernel::<T>(PhantomData);
-        Precise::checked(reference::forward, |op, inputs| cpu::check(op, inputs))
+        Precise::checked(reference::forward, cpu::check)
     },
     reference: reference::forward,
     samples: samples::forward,

@@ -47,7 +47,9 @@ const ENTRY: Entry = Entry {
         let of = |fill| {
             let mut samples = line_samples(|dim| CumProd { dim }, &[fill]);
             // Of none are products too large to compare.
-            samples.iter_mut().for_each(|sample| sample.inputs[0].1 = fill);
+            for sample in &mut samples {
+                sample.inputs[0].1 = fill;
+            }
             samples
         };
         let mut samples = of(AROUND_ONE);

@@ -1,6 +1,6 @@
-//! The fast kernels: the pixels that are seen at 128 places are found once, and then taken from all channels.
+//! The fast kernels: the pixels that are seen at 64 places are found once, and then taken from all channels.
 //!
-//! What is seen, and the grid's gradient, are made 128 places at a time. The images' gradient is made some channels of
+//! What is seen, and the grid's gradient, are made 64 places at a time. The images' gradient is made some channels of
 //! an image at a time, each place added in the order of the grid: no atomics, and the same bits with any threads.
 
 #![expect(unsafe_code, reason = "tasks write disjoint parts of one output")]
@@ -13,7 +13,7 @@ use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
 
 /// Places whose pixels are found at a time.
-const PLACES: usize = 128;
+const PLACES: usize = 64;
 /// Channels whose gradients one task makes.
 const CHANNELS: usize = 8;
 

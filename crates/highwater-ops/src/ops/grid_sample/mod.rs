@@ -81,7 +81,7 @@ impl GridSample {
     fn place(self, x: f64, extent: usize) -> (f64, f64) {
         let last = (extent - 1) as f64;
         let (place, slope) = if self.align_corners {
-            ((x + 1.0) / 2.0 * last, last / 2.0)
+            ((x + 1.0) * last / 2.0, last / 2.0)
         } else {
             let extent = extent as f64;
             (((x + 1.0) * extent - 1.0) / 2.0, extent / 2.0)

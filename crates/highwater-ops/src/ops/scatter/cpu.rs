@@ -423,10 +423,10 @@ fn weight(reduction: Option<ScatterReduction>, [value, count]: State, x: f64, at
         Some(ScatterReduction::Sum) => 1.0,
         Some(ScatterReduction::Mean) => 1.0 / count,
         Some(ScatterReduction::Prod) if count == 0.0 => value / x,
-        Some(ScatterReduction::Prod) if count == 1.0 && x == 0.0 => value,
-        Some(ScatterReduction::Prod) => 0.0,
+        // The product of the others has no zero if this is the only one.
+        Some(ScatterReduction::Prod) if count < 2.0 && x == 0.0 => value,
         Some(ScatterReduction::Amax | ScatterReduction::Amin) if is_same(x, value) => 1.0 / count,
-        Some(ScatterReduction::Amax | ScatterReduction::Amin) => 0.0,
+        Some(ScatterReduction::Prod | ScatterReduction::Amax | ScatterReduction::Amin) => 0.0,
     }
 }
 

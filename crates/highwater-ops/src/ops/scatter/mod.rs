@@ -14,7 +14,7 @@ use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::gradients::times;
 use crate::{DTypes, Entry, Gather, KernelError, Row, View};
 use highwater_graph::DType::{I64, U32};
-use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Spec};
+use highwater_graph::{Autocast, Backward, Cost, Op, OpError, Operand, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -176,33 +176,40 @@ fn emit(backward: &mut Backward<'_>, weights: ScatterWeights) -> Result<(), OpEr
     if !backward.needs(0) && !backward.needs(2) {
         return Ok(());
     }
-    let index = backward.input(1);
-    let sums = weights.reduction == Some(ScatterReduction::Sum);
-    // Weights of a sum are ones.
-    let [of_source, of_base] = match sums && (weights.include_self || !backward.needs(2)) {
-        true => [None, None],
-        false => {
-            let inputs = [backward.input(0), index.clone(), backward.input(2)];
-            let mut weights = backward.emit(weights, &inputs)?.into_iter();
-            [weights.next().filter(|_| !sums), weights.next()]
-        }
-    };
+    let [source, index, base] = [0, 1, 2].map(|i| backward.input(i));
+    let is_sum = weights.reduction == Some(ScatterReduction::Sum);
+    // Those of a sum are ones, but for what is written over.
+    let are_ones = is_sum && (weights.include_self || !backward.needs(2));
+    let (mut of_source, mut of_base) = (None, None);
+    if !are_ones {
+        let inputs = [source, index.clone(), base];
+        let mut weights = backward.emit(weights, &inputs)?.into_iter();
+        of_source = weights.next().filter(|_| !is_sum);
+        of_base = weights.next();
+    }
     if backward.needs(0) {
         let dim = weights.dim;
-        let mut grad = backward.emit_one(Gather { dim }, &[grad.clone(), index])?;
-        if let Some(weight) = of_source {
-            grad = times(backward, &grad, &weight)?;
-        }
-        backward.set(0, grad);
+        let gathered = backward.emit_one(Gather { dim }, &[grad.clone(), index])?;
+        let of_source = weighted(backward, gathered, of_source)?;
+        backward.set(0, of_source);
     }
     if backward.needs(2) {
-        let grad = match of_base {
-            Some(weight) => times(backward, &grad, &weight)?,
-            None => grad,
-        };
-        backward.set(2, grad);
+        let of_base = weighted(backward, grad, of_base)?;
+        backward.set(2, of_base);
     }
     Ok(())
+}
+
+/// A gradient times its weights, if they are not ones.
+fn weighted(
+    backward: &mut Backward<'_>,
+    grad: Operand,
+    weights: Option<Operand>,
+) -> Result<Operand, OpError> {
+    match weights {
+        Some(weights) => times(backward, &grad, &weights),
+        None => Ok(grad),
+    }
 }
 
 impl Op for Scatter {
