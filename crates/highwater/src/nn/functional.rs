@@ -331,7 +331,7 @@ pub struct CtcOptions {
 /// `log_probs` `[T, N, C]` are logarithms of probabilities, as of [`Tensor::log_softmax`]; `targets` are `[N, S]`, or one
 /// behind the other `[sum]`; `input_lengths` and `target_lengths` `[N]` say how many frames and labels count. The last
 /// three are I64 or U32. Without a batch these are `[T, C]`, `[S]` and two scalars. The gradient is the function's;
-/// PyTorch's differs from it by what only `log_softmax` takes away.
+/// PyTorch's differs from it by what only `log_softmax` takes away. It has no gradient in turn.
 ///
 /// # Errors
 /// [`crate::Error::Op`] if shapes or dtypes do not fit; labels and lengths out of range stop the step.
