@@ -45,7 +45,9 @@ impl Reduction {
             Self::Sum => losses.sum(),
             Self::BatchMean => {
                 let batch = losses.dims().first().copied().unwrap_or(1);
-                losses.sum()?.div_scalar(batch as f64)
+                // The sum alone may be more than half precision holds.
+                let mean = in_f32(losses)?.sum()?.div_scalar(batch as f64)?;
+                as_type(mean, losses.dtype())
             }
             Self::None => Ok(losses.clone()),
         }
@@ -59,6 +61,24 @@ fn wide(x: &Tensor) -> Result<Tensor> {
         DType::BF16 | DType::F16 if autocast_dtype().is_some() => x.to_dtype(DType::F32),
         _ => Ok(x.clone()),
     }
+}
+
+/// The tensor in `F32`, if it is of half precision.
+#[track_caller]
+fn in_f32(x: &Tensor) -> Result<Tensor> {
+    match x.dtype() {
+        DType::BF16 | DType::F16 => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// The tensor in a dtype, if it is of another.
+#[track_caller]
+fn as_type(x: Tensor, dtype: DType) -> Result<Tensor> {
+    if x.dtype() == dtype {
+        return Ok(x);
+    }
+    x.to_dtype(dtype)
 }
 
 #[track_caller]
@@ -226,13 +246,10 @@ fn of_counted(losses: &Tensor, counts: &Tensor, reduction: Reduction) -> Result<
     if reduction != Reduction::Mean {
         return reduction.of(losses);
     }
-    // Half precision could not count.
+    // Half precision could not count, and the sum alone may be more than it holds.
     let count = counts.to_dtype(DType::F32)?.sum()?;
-    let mean = losses.sum()?.div(&count)?;
-    if mean.dtype() == losses.dtype() {
-        return Ok(mean);
-    }
-    mean.to_dtype(losses.dtype())
+    let mean = in_f32(losses)?.sum()?.div(&count)?;
+    as_type(mean, losses.dtype())
 }
 
 /// What [`cross_entropy`] may be told beside logits and labels, with PyTorch's names and defaults.
@@ -383,19 +400,13 @@ pub fn cosine_similarity(a: &Tensor, b: &Tensor, dim: impl Dim, eps: f64) -> Res
     let dim = [products.dim("cosine_similarity", dim)?];
     let lengths = length(&x, &products, dim, eps)?.mul(&length(&y, &products, dim, eps)?)?;
     let cosines = products.sum_dims(&dim, false)?.div(&lengths)?;
-    if a.dtype() == b.dtype() && a.dtype() != cosines.dtype() {
-        return cosines.to_dtype(a.dtype());
-    }
-    Ok(cosines)
-}
-
-/// The tensor in `F32`, if it is of half precision.
-#[track_caller]
-fn in_f32(x: &Tensor) -> Result<Tensor> {
-    match x.dtype() {
-        DType::BF16 | DType::F16 => x.to_dtype(DType::F32),
-        _ => Ok(x.clone()),
-    }
+    let is_of_one = a.dtype() == b.dtype();
+    let dtype = if is_of_one {
+        a.dtype()
+    } else {
+        cosines.dtype()
+    };
+    as_type(cosines, dtype)
 }
 
 /// Vectors along a dimension, each divided by its `p`-norm, which is `eps` at least, as

@@ -1,7 +1,7 @@
 //! What PyTorch means by edges, dtype by dtype: NaN, nothing, and numbers that a dtype does not hold.
 
 use half::{bf16, f16};
-use highwater::nn::functional::cosine_similarity;
+use highwater::nn::functional::{Reduction, cosine_similarity, kl_div, nll_loss};
 use highwater::{DType, Engine, Result, Tensor, grad};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::BF16, DType::F16, DType::F64];
@@ -99,6 +99,21 @@ fn cosines_of_half_precision_are_of_any_size() {
             assert_eq!(cosines.dtype(), dtype);
             assert_eq!(numbers(Ok(cosines)), [1.0, 0.0, 0.0], "{dtype} {size}");
         }
+    }
+}
+
+/// Nor is the sum of losses whose mean is.
+#[test]
+fn means_of_half_precision_do_not_overflow() {
+    let engine = engine();
+    let labels = Tensor::from_slice(&engine, &[0_i64, 0, -100, 0, 0], [5]).unwrap();
+    for dtype in FLOATS {
+        let x = leaf(&engine, dtype, &[-20480.0; 5], &[5, 1]);
+        let mean = nll_loss(&x, &labels, None, -100, Reduction::Mean).unwrap();
+        assert_eq!((mean.dtype(), numbers(Ok(mean))), (dtype, vec![20480.0]));
+        let ones = leaf(&engine, dtype, &[1.0; 5], &[5, 1]);
+        let mean = kl_div(&x, &ones, false, Reduction::BatchMean).unwrap();
+        assert_eq!((mean.dtype(), numbers(Ok(mean))), (dtype, vec![20480.0]));
     }
 }
 

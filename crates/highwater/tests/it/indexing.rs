@@ -101,7 +101,12 @@ fn scatter_writes_and_joins() {
         assert_eq!(reduce(reduction, true), want(with));
         assert_eq!(reduce(reduction, false), want(without));
     }
-    // The gradient goes to what was written last, and to what was not written over.
+}
+
+/// The gradient goes to what was written last, and to what was not written over.
+#[test]
+fn what_is_written_over_gets_no_gradient() {
+    let engine = engine();
     let one = engine.tensor(&[1.0, 2.0, 3.0], [3]).unwrap();
     let twice = engine.indices(&[1, 1], [2]).unwrap();
     let source = engine.tensor(&[5.0, 7.0], [2]).unwrap();
@@ -113,6 +118,7 @@ fn scatter_writes_and_joins() {
         gradient(&one, |x| x.scatter(0, &twice, &source)),
         [2.0, 0.0, 6.0]
     );
+    let whole = one.to_dtype(DType::I64).unwrap();
     assert!(one.scatter(0, &twice, &whole).is_err());
     assert!(one.scatter(1, &twice, &source).is_err());
     let outside = engine.indices(&[0, 3], [2]).unwrap();
