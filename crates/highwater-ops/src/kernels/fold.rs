@@ -33,8 +33,6 @@ pub(crate) trait Fold: Op {
     /// Whether there is a second output (I64): which element the result is, counted in the row-major order
     /// of the dimensions that go.
     const PLACE: bool = false;
-    /// Whether nothing at all has a result.
-    const OF_NOTHING: bool = true;
     /// What is made of whole numbers.
     const WHOLES: Wholes = Wholes::Refused;
     /// Operations for each element, about.
@@ -44,6 +42,11 @@ pub(crate) trait Fold: Op {
 
     /// Which dimensions (none for all), and whether they stay, with extent 1.
     fn over(&self) -> (&[usize], bool);
+
+    /// Whether nothing at all has a result.
+    fn is_of_nothing(&self) -> bool {
+        true
+    }
 
     /// What nothing becomes.
     fn start(&self) -> State;
@@ -80,7 +83,7 @@ pub(crate) fn infer<F: Fold>(op: &F, inputs: &[Spec]) -> Result<SmallVec<[Spec; 
     let dtype = F::WHOLES.dtype_of(op.name(), &inputs[0])?;
     let (mask, shape) = plan(op, inputs[0].shape())?;
     let mut reduced = inputs[0].shape().iter().zip(&mask);
-    if !F::OF_NOTHING && reduced.any(|(&extent, &goes)| goes && extent == 0) {
+    if !op.is_of_nothing() && reduced.any(|(&extent, &goes)| goes && extent == 0) {
         let expected = "elements in the dimensions that are reduced, for nothing has no result";
         return Err(OpError::shape(
             op.name(),
@@ -328,7 +331,8 @@ pub(crate) fn samples<F: Fold>(
     let taken = cases.filter(|(_, (layout, dims))| {
         let goes = |dim: usize| dims.is_empty() || dims.contains(&dim);
         let mut extents = layout.shape().iter().enumerate();
-        F::OF_NOTHING || !extents.any(|(dim, &extent)| goes(dim) && extent == 0)
+        op(dims.clone(), false).is_of_nothing()
+            || !extents.any(|(dim, &extent)| goes(dim) && extent == 0)
     });
     taken
         .map(|(i, (layout, dims))| {
@@ -369,7 +373,7 @@ pub(crate) fn rejects<F: Fold>(op: impl Fn(Vec<usize>, bool) -> F) -> Vec<Reject
             is_dtype,
         ),
     ];
-    if !F::OF_NOTHING {
+    if !op(Vec::new(), false).is_of_nothing() {
         rejects.push(reject(&[0], vec![f32s([0, 4])], is_shape));
     }
     rejects

@@ -4,7 +4,7 @@
 //!   along a dimension (`lines`), products (`gemm`).
 //! - Instruction sets: `simd` has a body compiled for each, `vector` has vectors; `limits` measures them.
 //! - Elements: floats (`float`), whole numbers (`whole`), forms that optimizers hold (`formats`), indices
-//!   (`indices`); functions of them (`math`, `wide_math`, `philox`).
+//!   (`indices`, `places`); functions of them (`math`, `wide_math`, `philox`).
 //! - Operations of a kind: `pointwise`, `predicate`, `fold`, those that write cells (`cells`); what all of them
 //!   check (`checks`), and the rows that most of them have (`rows`).
 
@@ -21,6 +21,7 @@ pub(crate) mod limits;
 pub(crate) mod lines;
 pub(crate) mod math;
 pub mod philox;
+pub(crate) mod places;
 pub(crate) mod pointwise;
 pub(crate) mod predicate;
 pub(crate) mod reduction;

@@ -9,7 +9,7 @@
 
 use crate::kernels::blocks::{BLOCK, Reader};
 use crate::kernels::checks::one_float_dtype;
-use crate::kernels::lines::line_samples;
+use crate::kernels::lines::{Lines, line_samples};
 use crate::kernels::reduction::{Mask, Plan, TASK, cases};
 use crate::{Args, Disjoint, Element, Fill, Kernel, KernelError, Sample, op_as};
 use highwater_graph::{DType, Op, OpError, Shape, Spec};
@@ -176,6 +176,41 @@ fn fold<T: Whole>(
             }
         }
     }
+}
+
+/// Fills the only output with what whole numbers along a dimension make so far, from its first or its last on. Those
+/// in front of the dimension are one task each.
+pub(crate) fn running<T: Whole>(
+    args: &mut Args<'_>,
+    dim: usize,
+    reverse: bool,
+    join: impl Fn(i64, i64) -> i64 + Sync,
+) -> Result<(), KernelError> {
+    let Lines { extent, inner, .. } = Lines::new(args.outputs[0].spec().shape(), dim);
+    let reader = Reader::<T>::new(&args.inputs[0])?;
+    let output = args.outputs[0].slice_mut::<i64>()?;
+    let each = extent * inner;
+    if each == 0 {
+        return Ok(());
+    }
+    args.pool.for_each_chunk(output, each, |task, so_far| {
+        let mut buffer = [T::zeroed(); BLOCK];
+        for (i, so_far) in so_far.chunks_mut(BLOCK).enumerate() {
+            let x = reader.piece(task * each + i * BLOCK, &mut buffer[..so_far.len()]);
+            for (so_far, x) in so_far.iter_mut().zip(x) {
+                *so_far = x.wide();
+            }
+        }
+        for i in inner..each {
+            let (from, to) = if reverse {
+                (each - 1 - (i - inner), each - 1 - i)
+            } else {
+                (i - inner, i)
+            };
+            so_far[to] = join(so_far[from], so_far[to]);
+        }
+    });
+    Ok(())
 }
 
 /// The dtypes of whole numbers, and what samples fill them with: numbers below `most`.

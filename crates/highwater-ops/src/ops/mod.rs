@@ -20,6 +20,9 @@ mod compare;
 mod conv;
 mod copy;
 mod cross_entropy;
+mod ctc_loss;
+mod cum_extremum;
+mod cumprod;
 mod cumsum;
 mod dropout;
 mod elementary;
@@ -33,6 +36,7 @@ mod fused;
 mod gather;
 mod gelu;
 mod gradients;
+mod grid_sample;
 mod huber;
 mod interpolate;
 mod layer_norm;
@@ -59,6 +63,7 @@ mod rounding;
 mod scalar;
 mod scale;
 mod scaled_dot_product_attention;
+mod scatter;
 mod scatter_views;
 mod sgd;
 mod silu;
@@ -137,6 +142,9 @@ operations! {
     conv,
     copy,
     cross_entropy,
+    ctc_loss,
+    cum_extremum,
+    cumprod,
     cumsum,
     dropout,
     elementary,
@@ -148,6 +156,7 @@ operations! {
     full,
     gather,
     gelu,
+    grid_sample,
     huber,
     interpolate,
     layer_norm,
@@ -174,6 +183,7 @@ operations! {
     scalar,
     scale,
     scaled_dot_product_attention,
+    scatter,
     scatter_views,
     sgd,
     silu,

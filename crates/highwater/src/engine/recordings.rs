@@ -234,23 +234,23 @@ impl State {
         handle.operand(&mut self.pending, &mut self.memory.storages)
     }
 
-    /// Has the graphs come along that have gradients pending for parameters, and those that nobody can enter any more:
-    /// what a thread has recorded and left behind.
+    /// Has the graphs come along that have gradients pending for parameters, and those that nobody can enter any more
+    /// and nobody waits for: writes that a thread has recorded and left behind.
     pub(crate) fn claim_grads(&mut self, parameters: &[CellId], dropped: &Dropped) -> Result<()> {
         let mut owners = self.recordings.parked.keys();
         if owners.any(|&owner| self.recordings.is_left_behind(owner)) {
             self.end_forsaken(dropped, Location::caller());
         }
-        let has = |parked: &Parked| {
-            let mut parameters = parameters.iter();
-            let grads = &parked.pending.grads;
-            !grads.is_empty() && parameters.any(|id| grads.contains_key(id))
-        };
-        let parked = self.recordings.parked.iter();
-        let owners: Vec<u64> = parked
-            .filter(|(owner, parked)| has(parked) || self.recordings.is_left_behind(**owner))
-            .map(|(&owner, _)| owner)
-            .collect();
+        let mut owners: Vec<u64> = self.recordings.parked.keys().copied().collect();
+        owners.retain(|&owner| {
+            let is_left_behind = self.recordings.is_left_behind(owner);
+            let Some(Parked { pending, .. }) = self.recordings.parked.get_mut(&owner) else {
+                return false;
+            };
+            let (grads, mut parameters) = (&pending.grads, parameters.iter());
+            let has = !grads.is_empty() && parameters.any(|id| grads.contains_key(id));
+            has || is_left_behind && grads.is_empty() && !pending.is_waited_for()
+        });
         owners.into_iter().try_for_each(|owner| self.join(owner))
     }
 
@@ -303,7 +303,8 @@ impl State {
     /// Answers whether a graph ended.
     pub(crate) fn end_forsaken(&mut self, dropped: &Dropped, location: Location) -> bool {
         let dropped = dropped.all();
-        let are_grads_there = !self.memory.grads.is_empty();
+        let mut with_grads = self.memory.grads.keys();
+        let are_grads_there = with_grads.any(|id| !dropped.contains(id));
         let recordings = &mut self.recordings;
         let before = recordings.parked.len();
         let mut ended = Vec::new();

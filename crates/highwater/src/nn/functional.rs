@@ -21,7 +21,7 @@ use crate::pending::context::autocast_dtype;
 use crate::tensor::Tensor;
 use crate::{DType, Dim, Result};
 use highwater_graph::Location;
-use highwater_ops::{BceWithLogits, CrossEntropy, Huber, NllLoss, Softplus};
+use highwater_ops::{BceWithLogits, CrossEntropy, CtcLoss, Huber, NllLoss, Softplus};
 
 /// What becomes of the losses of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -45,7 +45,9 @@ impl Reduction {
             Self::Sum => losses.sum(),
             Self::BatchMean => {
                 let batch = losses.dims().first().copied().unwrap_or(1);
-                losses.sum()?.div_scalar(batch as f64)
+                // The sum alone may be more than half precision holds.
+                let mean = in_f32(losses)?.sum()?.div_scalar(batch as f64)?;
+                as_type(mean, losses.dtype())
             }
             Self::None => Ok(losses.clone()),
         }
@@ -59,6 +61,24 @@ fn wide(x: &Tensor) -> Result<Tensor> {
         DType::BF16 | DType::F16 if autocast_dtype().is_some() => x.to_dtype(DType::F32),
         _ => Ok(x.clone()),
     }
+}
+
+/// The tensor in `F32`, if it is of half precision.
+#[track_caller]
+fn in_f32(x: &Tensor) -> Result<Tensor> {
+    match x.dtype() {
+        DType::BF16 | DType::F16 => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// The tensor in a dtype, if it is of another.
+#[track_caller]
+fn as_type(x: Tensor, dtype: DType) -> Result<Tensor> {
+    if x.dtype() == dtype {
+        return Ok(x);
+    }
+    x.to_dtype(dtype)
 }
 
 #[track_caller]
@@ -226,13 +246,10 @@ fn of_counted(losses: &Tensor, counts: &Tensor, reduction: Reduction) -> Result<
     if reduction != Reduction::Mean {
         return reduction.of(losses);
     }
-    // Half precision could not count.
+    // Half precision could not count, and the sum alone may be more than it holds.
     let count = counts.to_dtype(DType::F32)?.sum()?;
-    let mean = losses.sum()?.div(&count)?;
-    if mean.dtype() == losses.dtype() {
-        return Ok(mean);
-    }
-    mean.to_dtype(losses.dtype())
+    let mean = in_f32(losses)?.sum()?.div(&count)?;
+    as_type(mean, losses.dtype())
 }
 
 /// What [`cross_entropy`] may be told beside logits and labels, with PyTorch's names and defaults.
@@ -314,6 +331,59 @@ pub fn cross_entropy(
     of_counted(&losses, &counts, reduction)
 }
 
+/// What [`ctc_loss`] may be told, with PyTorch's names and defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CtcOptions {
+    /// The class that stands for no label.
+    pub blank: usize,
+    /// What becomes of the losses of targets. Their mean is of each loss by its number of labels, 1 at least.
+    pub reduction: Reduction,
+    /// Whether a target that does not fit into its frames costs nothing, rather than infinity.
+    pub zero_infinity: bool,
+}
+
+/// The negative logarithm of how probable targets are, over all ways to spread their labels over frames, as
+/// `torch.nn.functional.ctc_loss`.
+///
+/// `log_probs` `[T, N, C]` are logarithms of probabilities, as of [`Tensor::log_softmax`]; `targets` are `[N, S]`, or one
+/// behind the other `[sum]`; `input_lengths` and `target_lengths` `[N]` say how many frames and labels count. The last
+/// three are I64 or U32. Without a batch these are `[T, C]`, `[S]` and two scalars. The gradient is the function's;
+/// PyTorch's differs from it by what only `log_softmax` takes away. It has no gradient in turn.
+///
+/// # Errors
+/// [`crate::Error::Op`] if shapes or dtypes do not fit; labels and lengths out of range stop the step.
+#[track_caller]
+pub fn ctc_loss(
+    log_probs: &Tensor,
+    targets: &Tensor,
+    input_lengths: &Tensor,
+    target_lengths: &Tensor,
+    options: CtcOptions,
+) -> Result<Tensor> {
+    let log_probs = wide(log_probs)?;
+    let op = CtcLoss {
+        blank: options.blank,
+        zero_infinity: options.zero_infinity,
+    };
+    let is_batch = log_probs.dims().len() != 2;
+    let losses = if is_batch {
+        Tensor::apply_one(op, &[&log_probs, targets, input_lengths, target_lengths])?
+    } else {
+        let lengths = [input_lengths, target_lengths].map(|length| length.reshape([1]));
+        let [input_length, target_length] = lengths;
+        let (log_probs, targets) = (log_probs.unsqueeze(1)?, targets.unsqueeze(0)?);
+        Tensor::apply_one(op, &[&log_probs, &targets, &input_length?, &target_length?])?
+    };
+    match options.reduction {
+        Reduction::Mean => {
+            let labels = target_lengths.to_dtype(losses.dtype())?.clamp_min(1.0)?;
+            losses.div(&labels)?.mean()
+        }
+        Reduction::None if !is_batch => losses.reshape([]),
+        reduction => reduction.of(&losses),
+    }
+}
+
 /// The cosine of the angle between vectors along a dimension of the shape that both broadcast to, as
 /// `torch.nn.functional.cosine_similarity(dim, eps)`: each length is `eps` at least, which is `1e-8` unless it
 /// is given.
@@ -324,10 +394,19 @@ pub fn cross_entropy(
 #[track_caller]
 pub fn cosine_similarity(a: &Tensor, b: &Tensor, dim: impl Dim, eps: f64) -> Result<Tensor> {
     let (a, b) = (wide(a)?, wide(b)?);
-    let products = a.mul(&b)?;
+    // Half precision holds neither squares nor a bound of `1e-16`.
+    let (x, y) = (in_f32(&a)?, in_f32(&b)?);
+    let products = x.mul(&y)?;
     let dim = [products.dim("cosine_similarity", dim)?];
-    let lengths = length(&a, &products, dim, eps)?.mul(&length(&b, &products, dim, eps)?)?;
-    products.sum_dims(&dim, false)?.div(&lengths)
+    let lengths = length(&x, &products, dim, eps)?.mul(&length(&y, &products, dim, eps)?)?;
+    let cosines = products.sum_dims(&dim, false)?.div(&lengths)?;
+    let is_of_one = a.dtype() == b.dtype();
+    let dtype = if is_of_one {
+        a.dtype()
+    } else {
+        cosines.dtype()
+    };
+    as_type(cosines, dtype)
 }
 
 /// Vectors along a dimension, each divided by its `p`-norm, which is `eps` at least, as

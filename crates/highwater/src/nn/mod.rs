@@ -43,4 +43,7 @@ pub use transformer::{
 pub use upsample::Upsample;
 
 pub use highwater_derive::Module;
-pub use highwater_ops::{ConvSettings, Interpolation, Invertible, PadMode, PoolSettings};
+pub use highwater_ops::{
+    ConvSettings, GridMode, GridPadding, Interpolation, Invertible, PadMode, PoolSettings,
+    ScatterReduction,
+};

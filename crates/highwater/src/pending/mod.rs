@@ -62,6 +62,17 @@ impl Pending {
             && self.skip.is_none()
     }
 
+    /// Whether a handle waits for the graph.
+    pub(crate) fn is_waited_for(&mut self) -> bool {
+        let is_dead = |handle: &Weak<Handle>| handle.strong_count() == 0;
+        while self.handles.last().is_some_and(is_dead) {
+            self.handles.pop();
+        }
+        // The newest first: most likely it is the one that waits.
+        let mut handles = self.handles.iter().rev().filter_map(Weak::upgrade);
+        handles.any(|handle| handle.waits(self.generation))
+    }
+
     /// Whether nobody can want anything of the graph any more: no handle waits for it, no gradient is
     /// pending, and nothing of it that has not run writes a cell, or guards a step of gradients that are
     /// there. What concerns `dropped` cells alone does not count.
@@ -77,13 +88,7 @@ impl Pending {
         {
             return false;
         }
-        let is_dead = |handle: &Weak<Handle>| handle.strong_count() == 0;
-        while self.handles.last().is_some_and(is_dead) {
-            self.handles.pop();
-        }
-        // The newest first: most likely it is the one that waits.
-        let mut handles = self.handles.iter().rev().filter_map(Weak::upgrade);
-        if handles.any(|handle| handle.waits(self.generation)) {
+        if self.is_waited_for() {
             return false;
         }
         let matters = |node: &Node| {

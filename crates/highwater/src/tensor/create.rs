@@ -350,6 +350,22 @@ impl Tensor {
             DType::Bool => DType::I64,
             dtype => dtype,
         };
+        self.number_of(value, dtype, location)
+    }
+
+    /// A number as a tensor of no dimensions and of this tensor's dtype: truths are whatever is not 0, and whole
+    /// numbers lose what is behind the point.
+    #[track_caller]
+    pub(crate) fn own_number(&self, value: f64) -> Result<Self> {
+        let value = match self.dtype() {
+            dtype if dtype.is_float() => value,
+            DType::Bool => f64::from(u8::from(value != 0.0)),
+            _ => value.trunc(),
+        };
+        self.number_of(value, self.dtype(), Location::caller())
+    }
+
+    fn number_of(&self, value: f64, dtype: DType, location: Location) -> Result<Self> {
         let shape = Shape::scalar();
         let full = Full {
             value,

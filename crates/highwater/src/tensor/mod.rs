@@ -19,6 +19,7 @@ mod operators;
 pub(crate) mod parameter;
 mod promotion;
 mod read;
+mod select;
 pub(crate) mod tier;
 mod views;
 mod writes;
@@ -261,15 +262,20 @@ impl Tensor {
         Ok(self.operand(&mut self.engine.lock())?.requires_grad)
     }
 
-    /// Asks for a gradient of a tensor that the user gave, as `requires_grad_()`. Answers itself.
+    /// Asks for a gradient of a tensor that the user gave, as `requires_grad_()`. Answers itself. The result of an
+    /// operation that has no history is computed for that.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is the result of an operation, not of a float dtype, or used already: it is
-    /// as it was then.
+    /// [`Error::Usage`] if gradients flow through it already, if it is a view of a parameter or not of a float dtype,
+    /// or if it was used already: it is as it was then. What stops the evaluation of a result.
     #[track_caller]
     pub fn requires_grad_(self) -> Result<Self> {
         let location = Location::caller();
         let mut state = self.engine.lock();
+        if self.dtype().is_float() && self.is_result_without_history() {
+            state = self.engine.once_unlent(state, None, location)?;
+            self.evaluate(&mut state, location)?;
+        }
         let refused = match &mut *self.handle.state() {
             HandleState::Concrete(concrete) if self.dtype().is_float() => {
                 let used = concrete.is_used();
@@ -286,14 +292,24 @@ impl Tensor {
                 None
             }
             _ => Some(
-                "requires_grad_() is for float tensors that no operation made: call it on a tensor that \
-                 Engine::tensor() gave",
+                "requires_grad_() is for float tensors without history: call it on a tensor that Engine::tensor() \
+                 gave, or on what detach() returns",
             ),
         };
         drop(state);
         match refused {
             Some(message) => Err(usage_error(message, location)),
             None => Ok(self),
+        }
+    }
+
+    /// Whether it is to be computed, and no gradient flows through it.
+    fn is_result_without_history(&self) -> bool {
+        match &*self.handle.state() {
+            HandleState::Pending { operand, .. } => {
+                operand.value().is_some() && !operand.requires_grad
+            }
+            _ => false,
         }
     }
 

@@ -15,6 +15,7 @@ mod checkpoints_as_in_pytorch;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod custom_gradient;
+mod conventions;
 mod debug;
 mod documents;
 mod dropped;
@@ -29,6 +30,7 @@ mod hooks;
 mod host;
 mod images;
 mod in_place_abn;
+mod indexing;
 mod kernels;
 mod masters;
 mod memory_for_users;

@@ -256,3 +256,20 @@ fn an_evaluation_that_sums_on_tensors_needs_no_more_memory_than_some_batches() {
     // A batch is 32 KiB.
     assert_eq!(sum(512 << 10, false), sum(64 << 20, true));
 }
+
+/// A result without history becomes a leaf, as in PyTorch.
+#[test]
+fn a_result_without_history_may_require_gradients() {
+    let engine = engine();
+    let x = engine.tensor(&[1.0, 2.0, 3.0], [3]).unwrap();
+    let y = x.mul_scalar(2.0).unwrap().requires_grad_().unwrap();
+    y.square().unwrap().sum().unwrap().backward().unwrap();
+    assert_eq!(values(&y.grad().unwrap()), [4.0, 8.0, 12.0]);
+    let w = fresh(&engine);
+    let history = w.square().unwrap();
+    assert!(history.clone().requires_grad_().is_err());
+    let z = history.detach().unwrap().requires_grad_().unwrap();
+    z.sum().unwrap().backward().unwrap();
+    assert_eq!(values(&z.grad().unwrap()), [1.0; 3]);
+    assert!(w.grad().is_none());
+}

@@ -14,14 +14,14 @@ impl Tensor {
         Self::apply_one(Where, &[condition, a, b])
     }
 
-    /// The elements, but `value` where `mask`, of `Bool`, is true, as `torch.masked_fill`. What is filled gets
-    /// no gradient.
+    /// The elements, but `value` where `mask`, of `Bool`, is true, as `torch.masked_fill`: of the tensor's dtype, where
+    /// a number loses what that does not hold. What is filled gets no gradient.
     ///
     /// # Errors
     /// As [`Tensor::where_`].
     #[track_caller]
     pub fn masked_fill(&self, mask: &Self, value: f64) -> Result<Self> {
-        let value = self.number_beside(value)?;
+        let value = self.own_number(value)?;
         Self::apply_one(Where, &[mask, &value, self])
     }
 }

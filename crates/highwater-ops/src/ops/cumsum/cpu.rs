@@ -5,10 +5,10 @@
 //! sum each (14%; with AVX2, BENCHMARKS.md). Either way a line's elements are added in their order.
 
 use super::CumSum;
-use crate::kernels::blocks::{BLOCK, Reader};
-use crate::kernels::lines::{Lines, OfLine};
+use crate::kernels::blocks::BLOCK;
+use crate::kernels::lines::OfLine;
 use crate::kernels::simd::multiversion;
-use crate::kernels::whole::Whole;
+use crate::kernels::whole::{Whole, running};
 use crate::{Args, KernelError, op_as};
 use highwater_graph::Op;
 
@@ -55,32 +55,8 @@ multiversion! {
     }
 }
 
-/// Running sums of whole numbers: those in front of a dimension are one task each.
+/// Running sums of whole numbers.
 pub(super) fn sum_wholes<T: Whole>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let CumSum { dim, reverse } = *op_as(op)?;
-    let Lines { extent, inner, .. } = Lines::new(args.outputs[0].spec().shape(), dim);
-    let reader = Reader::<T>::new(&args.inputs[0])?;
-    let output = args.outputs[0].slice_mut::<i64>()?;
-    let each = extent * inner;
-    if each == 0 {
-        return Ok(());
-    }
-    args.pool.for_each_chunk(output, each, |task, sums| {
-        let mut buffer = [T::zeroed(); BLOCK];
-        for (i, sums) in sums.chunks_mut(BLOCK).enumerate() {
-            let x = reader.piece(task * each + i * BLOCK, &mut buffer[..sums.len()]);
-            for (sum, x) in sums.iter_mut().zip(x) {
-                *sum = x.wide();
-            }
-        }
-        for i in inner..each {
-            let (from, to) = if reverse {
-                (each - 1 - (i - inner), each - 1 - i)
-            } else {
-                (i - inner, i)
-            };
-            sums[to] = sums[to].wrapping_add(sums[from]);
-        }
-    });
-    Ok(())
+    running::<T>(args, dim, reverse, i64::wrapping_add)
 }

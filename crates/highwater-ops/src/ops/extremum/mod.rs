@@ -69,11 +69,14 @@ macro_rules! extremum {
     ($type:ident, $place:literal) => {
         impl Fold for $type {
             const PLACE: bool = $place;
-            const OF_NOTHING: bool = false;
             const WHOLES: Wholes = Wholes::Kept;
 
             fn over(&self) -> (&[usize], bool) {
                 (&self.dims, self.keepdim)
+            }
+
+            fn is_of_nothing(&self) -> bool {
+                false
             }
 
             /// The element times the sign, and its place.

@@ -6,6 +6,7 @@ mod samples;
 
 use crate::kernels::checks::{check_indices, of_elements, one_float_dtype};
 use crate::kernels::lines::check_dim;
+use crate::kernels::places;
 use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::gradients;
 use crate::{DTypes, Entry, Row, op_as};
@@ -81,7 +82,7 @@ const SCATTER_ADD: Entry = Entry {
         T: [T, I64, T] -> [T], [T, U32, T] -> [T];
         cpu::ScatterKernel::<T>(PhantomData);
         Precise::checked(reference::scatter_add, |op, inputs| {
-            cpu::check(&inputs[1], op_as::<ScatterAdd>(op)?.extent)
+            places::check(&inputs[1], op_as::<ScatterAdd>(op)?.extent)
         })
     },
     reference: reference::scatter_add,
@@ -90,7 +91,7 @@ const SCATTER_ADD: Entry = Entry {
 };
 
 /// The shape with another extent in one dimension; a scalar stays one.
-fn with_extent(shape: &Shape, dim: usize, extent: usize) -> Shape {
+pub(super) fn with_extent(shape: &Shape, dim: usize, extent: usize) -> Shape {
     let extents = shape.iter().enumerate();
     extents
         .map(|(i, &own)| if i == dim { extent } else { own })

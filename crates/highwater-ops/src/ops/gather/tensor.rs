@@ -74,19 +74,8 @@ impl Tensor {
             extent: base.dims().get(dim).copied().unwrap_or(1),
             accumulate: true,
         };
-        let mut sum = Self::apply_one(op, &[&source, index, &base])?;
-        // What the index does not reach stays as it is.
-        for other in 0..self.shape().rank() {
-            let (from, to) = (sum.dims()[other], self.dims()[other]);
-            if from < to {
-                let mut rest = self.narrow(other, from, to - from)?;
-                for behind in other + 1..self.shape().rank() {
-                    rest = rest.narrow(behind, 0, sum.dims()[behind])?;
-                }
-                sum = Self::cat(&[sum, rest], other)?;
-            }
-        }
-        Ok(sum)
+        let sum = Self::apply_one(op, &[&source, index, &base])?;
+        self.with_part(sum)
     }
 
     /// With what stands in `source` along a dimension added at these indices (a vector of I64 or U32), in
@@ -106,9 +95,26 @@ impl Tensor {
         self.scatter_add(dim, &index, source)
     }
 
+    /// With the first elements of each dimension replaced by those of `part`, which has as many or fewer: what an
+    /// index does not reach stays as it is.
+    #[track_caller]
+    pub(super) fn with_part(&self, mut part: Self) -> Result<Self> {
+        for dim in 0..self.shape().rank() {
+            let (from, to) = (part.dims()[dim], self.dims()[dim]);
+            if from < to {
+                let mut rest = self.narrow(dim, from, to - from)?;
+                for behind in dim + 1..self.shape().rank() {
+                    rest = rest.narrow(behind, 0, part.dims()[behind])?;
+                }
+                part = Self::cat(&[part, rest], dim)?;
+            }
+        }
+        Ok(part)
+    }
+
     /// The part that an index is for: as large as the index in each dimension but `dim`.
     #[track_caller]
-    fn as_large_as(&self, index: &Self, dim: usize, what: &str) -> Result<Self> {
+    pub(super) fn as_large_as(&self, index: &Self, dim: usize, what: &str) -> Result<Self> {
         let (own, wanted) = (self.shape(), index.shape());
         let mut pairs = own.iter().zip(wanted.iter()).enumerate();
         let fits = own.rank() == wanted.rank()

@@ -103,6 +103,10 @@ impl Fold for Norm {
         (&self.dims, self.keepdim)
     }
 
+    fn is_of_nothing(&self) -> bool {
+        self.p >= 0.0 && self.p.is_finite()
+    }
+
     fn start(&self) -> State {
         let smallest = self.kind() == Kind::Smallest;
         [if smallest { f64::INFINITY } else { 0.0 }, 0.0, 0.0]
@@ -171,8 +175,9 @@ impl Norm {
             }
             Kind::Sum => backward.emit_one(AbsBackward, &[g, x])?,
             Kind::Root => {
-                let share = backward.emit_one(DivOrZero, &[g, y])?;
-                backward.emit_one(Mul, &[x, share])?
+                // No more than 1, where a quotient of the gradient may be more than half precision holds.
+                let slope = backward.emit_one(DivOrZero, &[x, y])?;
+                backward.emit_one(Mul, &[slope, g])?
             }
             Kind::Largest | Kind::Smallest => {
                 let size = backward.emit_one(Abs, std::slice::from_ref(&x))?;
@@ -215,10 +220,10 @@ const NORM: Entry = Entry {
         samples
     },
     rejects: || {
-        fold::rejects(|dims, keepdim| Norm {
-            p: 2.0,
-            dims,
-            keepdim,
-        })
+        let of = |p| move |dims, keepdim| Norm { p, dims, keepdim };
+        let mut rejects = fold::rejects(of(2.0));
+        rejects.extend(fold::rejects(of(f64::INFINITY)));
+        rejects.extend(fold::rejects(of(-2.0)));
+        rejects
     },
 };

@@ -78,7 +78,8 @@ impl Pointwise<1> for Relu {
     }
 
     fn exact(&self, [x]: [f64; 1]) -> f64 {
-        x.max(0.0)
+        // NaN stays NaN.
+        if x < 0.0 { 0.0 } else { x }
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

@@ -96,7 +96,7 @@ fold_op!(Var:
     |op, backward| op.emit(backward));
 
 impl Var {
-    /// `2 g (x - mean) / (n - correction)`; of the root `y`, `g / y` instead of `2 g`.
+    /// `2 g (x - mean) / (n - correction)`; of the root `y`, `g (x - mean) / y` instead.
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let Some(Turn { x, y, g }) = Turn::of(self, backward)? else {
             return Ok(());
@@ -108,10 +108,11 @@ impl Var {
         };
         let mean = backward.emit_one(mean, std::slice::from_ref(&x))?;
         let difference = backward.emit_one(Sub, &[x, mean])?;
-        let (factor, g) = if self.root {
-            (1.0, backward.emit_one(DivOrZero, &[g, y])?)
+        let (factor, difference) = if self.root {
+            // A quotient of the gradient may be more than half precision holds.
+            (1.0, backward.emit_one(DivOrZero, &[difference, y])?)
         } else {
-            (2.0, g)
+            (2.0, difference)
         };
         let value = factor / self.divisor(count);
         let g = backward.emit_one(MulScalar { value }, &[g])?;

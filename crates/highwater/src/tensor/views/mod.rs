@@ -3,6 +3,7 @@
 
 mod extents;
 mod parts;
+mod pixels;
 mod repeats;
 
 use crate::Result;
