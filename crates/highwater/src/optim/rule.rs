@@ -8,7 +8,7 @@ use highwater_ops::{Formats, Sgd};
 use std::sync::Arc;
 
 /// The settings of a group of parameters, and the update that follows from them: what tells one
-/// optimizer from another. [`Groups`] makes an optimizer of it.
+/// optimizer from another. [`Groups`](super::Groups) makes an optimizer of it.
 ///
 /// There are two ways to write one. With operations on tensors: [`Rule::statistics`] names what is kept for each
 /// parameter, and [`Rule::direction`] makes from the gradient what the parameter is to be updated by, of which
