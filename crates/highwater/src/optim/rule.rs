@@ -93,7 +93,8 @@ pub trait Rule: std::fmt::Debug + Send {
     /// and itself; the gradient unless it is written.
     ///
     /// It is called once for each step of a parameter, while the step is recorded: tensors have no values yet, so that
-    /// it must read none. Nothing that it does is differentiated or cast.
+    /// it must read none. Nothing that it does is differentiated or cast. The engine is not locked meanwhile: a thread
+    /// that has something computed in between makes the step fail.
     ///
     /// # Errors
     /// What operations refuse. The step is given up then: no parameter has changed, and gradients that had not been
