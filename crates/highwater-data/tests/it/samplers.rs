@@ -18,7 +18,9 @@ fn epoch(sampler: &dyn Sampler, epoch: u64) -> Vec<usize> {
 
 fn counts(samples: &[usize], of: usize) -> Vec<usize> {
     let mut counts = vec![0; of];
-    samples.iter().for_each(|&sample| counts[sample] += 1);
+    for &sample in samples {
+        counts[sample] += 1;
+    }
     counts
 }
 
@@ -55,8 +57,8 @@ fn no_sample_comes_twice_without_replacement() {
     };
     let weights = [4.0, 1.0, 0.0, 3.0];
     let sampler = weighted(&weights, options.clone());
-    let mut firsts = vec![0; 4];
-    let mut seconds = vec![0; 4];
+    let mut firsts = [0; 4];
+    let mut seconds = [0; 4];
     for number in 0..20_000 {
         let order = epoch(&sampler, number);
         let mut sorted = order.clone();
@@ -110,7 +112,7 @@ fn settings_that_cannot_be_meant_are_refused() {
         &[f64::INFINITY],
     ] {
         assert!(
-            WeightedSampler::new(weights, Default::default()).is_err(),
+            WeightedSampler::new(weights, WeightedSamplerOptions::default()).is_err(),
             "{weights:?}"
         );
     }
@@ -217,7 +219,7 @@ fn a_loader_goes_on_with_a_sampler() {
 /// What of a loader is the sampler's, and samples that are not there.
 #[test]
 fn a_loader_has_no_order_beside_its_sampler() {
-    let sampler = || LengthSampler::new(&[1; 5], Default::default()).unwrap();
+    let sampler = || LengthSampler::new(&[1; 5], LengthSamplerOptions::default()).unwrap();
     for options in [
         LoaderOptions {
             batch_size: 2,

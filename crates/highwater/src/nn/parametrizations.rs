@@ -177,7 +177,7 @@ impl SpectralNorm {
         let buffer = |x: &Tensor| {
             let values = x.to_vec::<f32>()?;
             Buffer::new(engine, x.shape().clone(), |own| {
-                own.copy_from_slice(&values)
+                own.copy_from_slice(&values);
             })
         };
         Ok(Self {

@@ -108,13 +108,11 @@ impl PixelUnshuffle {
 
 /// Extents before the last three, and these.
 fn split(x: &Tensor, what: &str, location: Location) -> Result<(Vec<usize>, [usize; 3])> {
-    match x.dims() {
-        [batch @ .., channels, height, width] => Ok((batch.to_vec(), [*channels, *height, *width])),
-        _ => {
-            let message = format!("{what} takes [.., C, H, W], got {}", x.shape());
-            Err(usage_error(message, location))
-        }
-    }
+    let [batch @ .., channels, height, width] = x.dims() else {
+        let message = format!("{what} takes [.., C, H, W], got {}", x.shape());
+        return Err(usage_error(message, location));
+    };
+    Ok((batch.to_vec(), [*channels, *height, *width]))
 }
 
 /// Dimensions behind those of a batch in another order.

@@ -116,7 +116,7 @@ impl Rule for MuonOptions {
             let new = gradient.mul_scalar(1.0 - self.momentum)?;
             momentum = new.add(&momentum.mul_scalar(self.momentum)?)?;
         }
-        let orthogonal = self.orthogonalised(momentum)?.to_dtype(gradient.dtype())?;
+        let orthogonal = self.orthogonalised(&momentum)?.to_dtype(gradient.dtype())?;
         orthogonal.mul_scalar(self.adjust_lr.ratio(gradient.shape()))
     }
 
@@ -139,7 +139,7 @@ impl Rule for MuonOptions {
 
 impl MuonOptions {
     /// A matrix with its singular values made about 1, in `BF16`.
-    fn orthogonalised(&self, matrix: Tensor) -> Result<Tensor> {
+    fn orthogonalised(&self, matrix: &Tensor) -> Result<Tensor> {
         let (a, b, c) = self.ns_coefficients;
         let is_tall = matrix.dims()[0] > matrix.dims()[1];
         let mut x = matrix.to_dtype(DType::BF16)?;

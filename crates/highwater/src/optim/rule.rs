@@ -8,7 +8,7 @@ use highwater_ops::{Formats, Sgd};
 use std::sync::Arc;
 
 /// The settings of a group of parameters, and the update that follows from them: what tells one
-/// optimizer from another. [`Groups`] makes an optimizer of it.
+/// optimizer from another. [`Groups`](super::Groups) makes an optimizer of it.
 ///
 /// There are two ways to write one. With operations on tensors: [`Rule::statistics`] names what is kept for each
 /// parameter, and [`Rule::direction`] makes from the gradient what the parameter is to be updated by, of which
@@ -93,7 +93,8 @@ pub trait Rule: std::fmt::Debug + Send {
     /// and itself; the gradient unless it is written.
     ///
     /// It is called once for each step of a parameter, while the step is recorded: tensors have no values yet, so that
-    /// it must read none. Nothing that it does is differentiated or cast.
+    /// it must read none. Nothing that it does is differentiated or cast. The engine is not locked meanwhile: a thread
+    /// that has something computed in between makes the step fail.
     ///
     /// # Errors
     /// What operations refuse. The step is given up then: no parameter has changed, and gradients that had not been

@@ -12,7 +12,7 @@ use crate::pending::context::no_grad;
 use half::{bf16, f16};
 use highwater_graph::DType;
 use highwater_ops::Engaged;
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write};
 
 /// Elements from which on not all are printed.
 const THRESHOLD: usize = 1000;
@@ -74,10 +74,10 @@ impl Display for Tensor {
         let mut line = text.len() - text.rfind('\n').map_or(0, |at| at + 1) + 2;
         for suffix in suffixes {
             if line + suffix.len() + 2 > LINE {
-                text += &format!(",\n{:1$}{suffix}", "", PREFIX.len());
+                write!(text, ",\n{:1$}{suffix}", "", PREFIX.len())?;
                 line = PREFIX.len() + suffix.len();
             } else {
-                text += &format!(", {suffix}");
+                write!(text, ", {suffix}")?;
                 line += suffix.len() + 2;
             }
         }
@@ -102,13 +102,11 @@ impl Display for Buffer {
 
 /// Extents as Python prints a tuple.
 fn size(dims: &[usize]) -> String {
-    match dims {
-        [one] => format!("({one},)"),
-        _ => {
-            let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
-            format!("({})", dims.join(", "))
-        }
+    if let [one] = dims {
+        return format!("({one},)");
     }
+    let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("({})", dims.join(", "))
 }
 
 /// Elements as they are printed, each of one width.
@@ -188,14 +186,14 @@ fn floats(view: &Tensor) -> Result<Vec<f64>> {
 }
 
 fn words(view: &Tensor) -> Result<Vec<String>> {
-    fn all<T: ToString>(elements: Vec<T>) -> Vec<String> {
+    fn all<T: ToString>(elements: &[T]) -> Vec<String> {
         elements.iter().map(T::to_string).collect()
     }
     Ok(match view.dtype() {
-        DType::I64 => all(view.to_vec::<i64>()?),
-        DType::I16 => all(view.to_vec::<i16>()?),
-        DType::U32 => all(view.to_vec::<u32>()?),
-        DType::U8 => all(view.to_vec::<u8>()?),
+        DType::I64 => all(&view.to_vec::<i64>()?),
+        DType::I16 => all(&view.to_vec::<i16>()?),
+        DType::U32 => all(&view.to_vec::<u32>()?),
+        DType::U8 => all(&view.to_vec::<u8>()?),
         DType::Bool => {
             let truths = view.to_vec::<u8>()?;
             let word = |&truth: &u8| if truth == 0 { "False" } else { "True" };
@@ -277,9 +275,10 @@ impl Shown {
                 items.push(if is_last { " ..." } else { "..." }.to_owned());
             }
             for _ in 0..len {
-                items.push(match is_last {
-                    true => self.next(elements),
-                    false => self.part(dim + 1, indent + 1, elements),
+                items.push(if is_last {
+                    self.next(elements)
+                } else {
+                    self.part(dim + 1, indent + 1, elements)
                 });
             }
         }

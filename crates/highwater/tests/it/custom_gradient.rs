@@ -131,17 +131,17 @@ fn numbers_are_those_of_pytorch() {
         loss.backward().unwrap();
         assert_close(&[loss.item().unwrap()], &[35.00351]);
         let want = [
-            11.343134,
-            -4.650116,
-            23.223059,
+            11.343_134,
+            -4.650_116,
+            23.223_059,
             80.64044,
             -0.073_153_2,
-            2.4927044,
+            2.492_704_4,
         ];
         assert_close(&numbers(&x.grad().unwrap()), &want);
         assert_close(
             &numbers(&w.grad().unwrap()),
-            &[62.97489, -4.7280135, 1.2238055],
+            &[62.97489, -4.728_013_5, 1.223_805_5],
         );
     }
 }
@@ -151,12 +151,12 @@ fn numbers_are_those_of_pytorch() {
 fn the_second_gradient_is_that_of_pytorch() {
     let engine = engine();
     let want = [
-        43.492508,
-        -5.4365635,
+        43.492_508,
+        -5.436_563_5,
         347.94006,
         321.3686,
         -0.944_733_14,
-        17.322918,
+        17.322_918,
     ];
     let (x, w, k) = of_mix(&engine);
     let create_graph = GradOptions {

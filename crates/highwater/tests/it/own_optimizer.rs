@@ -2,10 +2,11 @@
 //! LAMB's numbers are compared in `tests/optim`.
 
 use highwater::op::{Formats, Op, Operand};
-use highwater::optim::{Direction, Groups, Optimizer, Rule};
+use highwater::optim::{Direction, Groups, NAdam, NAdamOptions, Optimizer, Rule};
 use highwater::prelude::*;
 use highwater::{Builder, DType, Error, Shape, with_parameter_dtype};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is done with a gradient.
 type Way = fn(&Direction<'_>) -> Result<Tensor>;
@@ -299,4 +300,34 @@ fn a_budget_changes_no_bit() {
         }
     }
     assert!(fitting > 0);
+}
+
+/// Numbers that change from step to step are data: every step after the first has the same plan.
+#[test]
+fn numbers_that_change_keep_the_plan() {
+    static PLANS: AtomicUsize = AtomicUsize::new(0);
+    let engine = Engine::builder().arena(8 << 20).on_plan(|_, _| {
+        PLANS.fetch_add(1, Ordering::Relaxed);
+    });
+    let engine = engine.build().unwrap();
+    let layer = Linear::new(&engine, 16, 16, true).unwrap();
+    let way: Way = |of| of.gradient().div(&of.number(of.step() as f64)?);
+    let mut optimizers: [Box<dyn Optimizer>; 2] = [
+        Box::new(NAdam::new(layer.parameters(), NAdamOptions::default()).unwrap()),
+        Box::new(Groups::new(layer.parameters(), by(way)).unwrap()),
+    ];
+    let x = Tensor::randn(&engine, [4, 16]).unwrap();
+    for optimizer in &mut optimizers {
+        let mut plans = Vec::new();
+        for _ in 0..6 {
+            let loss = layer.forward(&x).unwrap().square().unwrap().mean();
+            loss.unwrap().backward().unwrap();
+            optimizer.step().unwrap();
+            plans.push(PLANS.load(Ordering::Relaxed));
+        }
+        assert!(
+            plans[1..].iter().all(|&count| count == plans[1]),
+            "{plans:?}"
+        );
+    }
 }

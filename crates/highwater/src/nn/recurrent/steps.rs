@@ -46,12 +46,9 @@ macro_rules! step {
             #[track_caller]
             fn next(&self, x: &Tensor, states: Option<&[&Tensor]>) -> Result<Vec<Tensor>> {
                 let location = Location::caller();
-                let batch = match x.dims() {
-                    &[batch, _] => batch,
-                    _ => {
-                        let message = format!("a recurrent cell takes [B, inputs], got {}", x.shape());
-                        return Err(usage_error(message, location));
-                    }
+                let &[batch, _] = x.dims() else {
+                    let message = format!("a recurrent cell takes [B, inputs], got {}", x.shape());
+                    return Err(usage_error(message, location));
                 };
                 let hidden = self.weight_hh.dims()[1];
                 let wanted = [batch, hidden];
