@@ -308,8 +308,16 @@ impl State {
         let recordings = &mut self.recordings;
         let before = recordings.parked.len();
         let mut ended = Vec::new();
+        let owners = recordings.parked.keys().copied();
+        let left: BTreeSet<u64> = owners
+            .filter(|&owner| recordings.is_left_behind(owner))
+            .collect();
         recordings.parked.retain(|&owner, parked| {
-            let forsaken = parked.pending.is_forsaken(are_grads_there, &dropped);
+            // What nobody can enter guards no step, and what cannot run any more is nothing to wait for.
+            let is_left = left.contains(&owner);
+            let pending = &mut parked.pending;
+            let forsaken = pending.is_forsaken(are_grads_there && !is_left, &dropped)
+                || is_left && !pending.is_waited_for() && pending.is_stale();
             if forsaken {
                 // Nobody waits for it: no later graph is mistaken for it.
                 let generation = parked.pending.generation;

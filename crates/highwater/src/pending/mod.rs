@@ -100,6 +100,19 @@ impl Pending {
         !nodes.any(|(id, node)| matters(node) && !self.progress.done.contains(&id))
     }
 
+    /// Whether a node that has not run reads what was overwritten.
+    pub(crate) fn is_stale(&self) -> bool {
+        let mut nodes = self.graph.numbered();
+        nodes.any(|(id, node)| {
+            let mut inputs = node.inputs.iter();
+            let is_old = |input: &Operand| match input.source {
+                Source::Cell(id, version) => version < self.graph.evaluated(id),
+                Source::Value(_) => false,
+            };
+            !self.progress.done.contains(&id) && inputs.any(is_old)
+        })
+    }
+
     /// Whether a node that writes or guards has not run.
     pub(crate) fn has_effects_left(&self) -> bool {
         let mut nodes = self.graph.numbered();

@@ -274,7 +274,7 @@ impl Tensor {
         let mut state = self.engine.lock();
         if self.dtype().is_float() && self.is_result_without_history() {
             state = self.engine.once_unlent(state, None, location)?;
-            self.evaluate(&mut state, location)?;
+            self.settle(&mut state, location)?;
         }
         let refused = match &mut *self.handle.state() {
             HandleState::Concrete(concrete) if self.dtype().is_float() => {

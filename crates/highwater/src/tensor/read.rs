@@ -44,6 +44,21 @@ impl Tensor {
         Memory::elements(&storage, &operand.spec, location)
     }
 
+    /// Has a result without history be a value of its own.
+    pub(super) fn settle(&self, state: &mut State, location: Location) -> Result<()> {
+        self.handle.keep();
+        let Some(id) = self.operand(state)?.value() else {
+            return Ok(());
+        };
+        if !state.awaits_writes(id) {
+            let targets = BTreeSet::from([id]);
+            return self.engine.evaluate_some(state, &targets, None, location);
+        }
+        self.engine.evaluate_effects(state, None, location)?;
+        state.compact(None);
+        Ok(())
+    }
+
     /// The cell that the tensor reads, if it is no more than that.
     pub(super) fn cell(&self) -> Option<CellId> {
         match &*self.handle.state() {

@@ -14,8 +14,8 @@ mod checkpoints;
 mod checkpoints_as_in_pytorch;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
-mod custom_gradient;
 mod conventions;
+mod custom_gradient;
 mod debug;
 mod documents;
 mod dropped;

@@ -320,7 +320,7 @@ fn wrong_uses_of_backward_are_refused() {
     for (error, says) in [
         (wide.backward().unwrap_err(), "one element"),
         (x.backward().unwrap_err(), "requires_grad"),
-        (wide.requires_grad_().unwrap_err(), "no operation made"),
+        (wide.requires_grad_().unwrap_err(), "without history"),
         (
             engine
                 .indices(&[1], [1])
