@@ -59,7 +59,7 @@ fn tensors_and_their_operations() {
         a.transpose(0, 9);
         a.permute(&[0, 0]);
         a.narrow(0, 1, 9);
-        a.chunk(2, 1);
+        a.chunk(0, 1);
         a.chunk(1, 9);
         a.split(0, 1);
         a.select(0, 2);
