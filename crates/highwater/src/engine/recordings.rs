@@ -316,6 +316,9 @@ impl State {
             // What nobody can enter guards no step, and what cannot run any more is nothing to wait for.
             let is_left = left.contains(&owner);
             let pending = &mut parked.pending;
+            if is_left {
+                pending.give_up_residents(&parked.storages);
+            }
             let forsaken = pending.is_forsaken(are_grads_there && !is_left, &dropped)
                 || is_left && !pending.is_waited_for() && pending.is_stale();
             if forsaken {
