@@ -28,7 +28,7 @@ pub fn save<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()
 ///
 /// # Errors
 /// [`Error::Files`] for a file that cannot be read; [`Error::Saved`] for one that is damaged, or has other
-/// names or shapes: nothing was loaded then; [`Error::Usage`] while something pending uses a parameter.
+/// names or shapes: nothing was loaded then; what stops the evaluation of what is pending.
 /// The count of batches that PyTorch's batch norms keep as a whole number becomes a float here.
 pub fn load<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()> {
     load_in(&DiskFiles, module, path.as_ref(), Head::Loaded)?;
@@ -147,7 +147,7 @@ pub(crate) fn load_in<M: Module + ?Sized>(
 /// nearest even, whole numbers as they are. Errors of the file are the inner ones.
 ///
 /// # Errors
-/// [`Error::Usage`] while something pending uses the parameter; [`WeightsError`] for a tensor that is missing, of
+/// what stops the evaluation of what is pending; [`WeightsError`] for a tensor that is missing, of
 /// another shape, or of whole numbers where floats are needed.
 pub fn read_tensor(
     reader: &mut WeightsReader,

@@ -183,7 +183,7 @@ pub fn add_adapters(module: &(impl Module + ?Sized), options: &LoraOptions) -> R
 /// made: what `use_dora` trains is the lengths of their rows again. Others have nothing of the weights.
 ///
 /// # Errors
-/// [`crate::Error::Usage`] while something pending uses them.
+/// As [`Parameter::with_bytes_mut`](crate::Parameter::with_bytes_mut).
 #[track_caller]
 pub fn reset_magnitudes(module: &(impl Module + ?Sized)) -> Result<()> {
     for layer in layers(module) {
@@ -198,7 +198,7 @@ pub fn reset_magnitudes(module: &(impl Module + ?Sized)) -> Result<()> {
 /// `merge_and_unload`. Weights stay frozen. Answers how many layers had one.
 ///
 /// # Errors
-/// [`crate::Error::Usage`] while something pending uses a weight, and for weights in few bits; [`crate::Error::State`] if there is no room for a weight in
+/// [`crate::Error::Usage`] for weights in few bits; [`crate::Error::State`] if there is no room for a weight in
 /// `F32` beside it. Layers before the one that failed are merged.
 #[track_caller]
 pub fn merge_adapters(module: &(impl Module + ?Sized)) -> Result<usize> {

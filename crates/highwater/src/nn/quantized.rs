@@ -99,7 +99,7 @@ impl QuantizedLinear {
     /// Holds another weight, of which `row` is asked for one row after the other.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] while something pending uses the weight.
+    /// As [`Parameter::with_bytes_mut`](crate::Parameter::with_bytes_mut).
     #[track_caller]
     pub fn fill(&self, mut row: impl FnMut(usize, &mut [f32])) -> Result<()> {
         let (bytes, per_row) = (self.weight.dims()[1], self.weight_scale.dims()[1]);

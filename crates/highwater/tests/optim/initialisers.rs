@@ -126,6 +126,14 @@ fn what_cannot_be_filled_is_refused() {
     assert!(init::trunc_normal_(&vector, 0.0, 1.0, 2.0, 1.0).is_err());
     let codes = Parameter::frozen(&engine, DType::U8, [4], |_| {}).unwrap();
     assert!(init::zeros_(&codes).is_err());
+}
+
+#[test]
+fn what_is_pending_keeps_what_it_read() {
+    let engine = engine();
+    let vector = Parameter::new(&engine, [4], |own| own.fill(3.0)).unwrap();
     let pending = vector.square().unwrap();
-    assert!(init::zeros_(&vector).is_err(), "{pending:?}");
+    init::zeros_(&vector).unwrap();
+    assert_eq!(pending.to_vec::<f32>().unwrap(), [9.0; 4]);
+    assert_eq!(vector.to_vec::<f32>().unwrap(), [0.0; 4]);
 }
