@@ -192,12 +192,10 @@ impl Oracle {
         if state.dtype != Dtype::F32 {
             return Err(Invalid);
         }
-        let pending = self
-            .variables
-            .values()
-            .any(|v| v.reads.contains(&parameter));
-        if pending {
-            return Ok(Expect::Error(Kind::Usage));
+        // What becomes of those that read it depends on what is held: `it/writes.rs` looks at that.
+        let mut variables = self.variables.values();
+        if variables.any(|v| v.reads.contains(&parameter)) {
+            return Err(Invalid);
         }
         if state.used {
             // Whether something still waits for it depends on what was dropped.
