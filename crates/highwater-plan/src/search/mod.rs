@@ -23,12 +23,10 @@ use crate::search::evict::{Rule, Walks};
 use crate::search::settings::{Cuts, all, away, blocks, cuts};
 use crate::search::tried::{Trial, Tried};
 use crate::simulate::setting::{KEEP, NEVER};
-use crate::simulate::{Candidate, Price, Simulator, Stuck};
+use crate::simulate::{Candidate, LONG, Price, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;
-/// Programs of more steps repeat themselves: the work of the last refinement grows with their square root.
-const LONG: usize = 1_500;
 /// A program is a chain if every so many steps there is a cut.
 const CHAIN: usize = 40;
 

@@ -24,6 +24,21 @@ impl Simulator<'_> {
             .map(|&(i, _)| i)
     }
 
+    /// Unpins what a frame used and lets go of what nobody needs.
+    pub(super) fn settle(&mut self, frame: Frame, recorder: &mut impl Recorder) {
+        let program = self.program;
+        if frame.node >= program.end() {
+            return;
+        }
+        for &v in program.inputs.row(frame.node) {
+            self.values[v.index()].pins -= 1;
+            self.release(v, recorder);
+        }
+        for &v in program.outputs.row(frame.node) {
+            self.release(v, recorder);
+        }
+    }
+
     pub(super) fn release(&mut self, v: ValueId, recorder: &mut impl Recorder) {
         let state = &mut self.values[v.index()];
         if !state.idle() {
@@ -139,7 +154,7 @@ impl Simulator<'_> {
             let stale = match lock {
                 Lock::Gone => true,
                 Lock::Step(writer) => step > writer,
-                Lock::Update(u) if self.updated[u as usize] => {
+                Lock::Update(u) if self.has_updated(u) => {
                     self.due[u as usize] = step + 1;
                     self.late = true;
                     step as usize >= self.program.steps.len()
@@ -165,6 +180,7 @@ impl Simulator<'_> {
 
     pub(super) fn snapshot(&mut self) {
         for v in ValueId::below(self.values.len()) {
+            self.touch(v);
             let state = self.values[v.index()];
             let home = self.program.is_cell(v) && self.settings[self.program.gap(v)] == KEEP;
             let waits = state.hold && state.pending == 0 || self.moves && state.pending > 0;

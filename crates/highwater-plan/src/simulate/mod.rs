@@ -8,8 +8,10 @@
 //! A recomputation that reads a version of a cell that an update has replaced puts that update
 //! off, and the walk starts again; so updates follow the replays of their readers.
 
+mod history;
 mod hold;
 mod left;
+mod mend;
 mod outcome;
 mod resume;
 pub(crate) mod setting;
@@ -18,7 +20,11 @@ mod state;
 use crate::problem::{NodeId, ValueId, footprint_on};
 use crate::program::Program;
 use crate::simulate::setting::{LATEST, spilled};
+use history::History;
 use left::Left;
+#[allow(unused_imports)]
+pub(crate) use mend::LONG;
+use mend::Mend;
 pub(crate) use outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck, faster};
 use resume::Anchor;
 pub(crate) use state::Held;
@@ -63,6 +69,9 @@ pub(crate) struct Simulator<'a> {
     left: Left,
     /// What walks may begin from.
     anchor: Anchor,
+    /// What walks of long programs are mended from.
+    history: History,
+    mend: Mend,
     /// What moving a byte counts for.
     price: Price,
     /// Whether values may be moved.
@@ -113,6 +122,8 @@ impl<'a> Simulator<'a> {
             whole: false,
             left: Left::default(),
             anchor: Anchor::new(program.steps.len()),
+            history: History::default(),
+            mend: Mend::new(),
             most: u64::MAX,
             work: 0,
         }
@@ -122,6 +133,9 @@ impl<'a> Simulator<'a> {
     /// updates had to be put off in the end is then in [`Simulator::due`]. To start from there
     /// again spares the rounds.
     pub(crate) fn run(&mut self, settings: &[u8], due: &[u32]) -> Result<Outcome, Stuck> {
+        if let Some(outcome) = self.stand(settings, due) {
+            return outcome;
+        }
         self.anchor(settings, due);
         if let Some(outcome) = self.recall(settings, due) {
             self.work += u64::from(outcome.runs);
@@ -147,7 +161,10 @@ impl<'a> Simulator<'a> {
 
     /// Simulates settings as [`Simulator::run`] does; answers all that is worth keeping of them.
     pub(crate) fn find(&mut self, settings: Vec<u8>, due: &[u32]) -> Result<Candidate, Stuck> {
-        let outcome = self.walk(&settings, due, &mut ())?;
+        let outcome = match self.mended(&settings, due) {
+            Some(outcome) => outcome?,
+            None => self.walk(&settings, due, &mut ())?,
+        };
         let due = self.due.clone();
         Ok(Candidate {
             settings,
@@ -158,6 +175,10 @@ impl<'a> Simulator<'a> {
 
     /// Leaves in `held` what is held at the peak and not used by its run. Counts as a whole walk.
     pub(crate) fn watch(&mut self, found: &Candidate) {
+        if self.stand(&found.settings, &found.due).is_some() {
+            self.watch_history();
+            return;
+        }
         let work = self.work + u64::from(found.outcome.runs);
         self.watch = found.outcome.peak_run;
         self.anchor(&found.settings, &found.due);
@@ -182,15 +203,7 @@ impl<'a> Simulator<'a> {
         due: &[u32],
         recorder: &mut impl Recorder,
     ) -> Result<Outcome, Stuck> {
-        self.whole = false;
-        self.late = !due.is_empty();
-        self.due.clear();
-        self.due.extend(self.program.updates.iter().map(|u| u.due));
-        for (own, &due) in self.due.iter_mut().zip(due) {
-            *own = due.max(*own);
-        }
-        self.settings.clear();
-        self.settings.extend_from_slice(settings);
+        self.begin(settings, due);
         for round in 0..ROUNDS {
             recorder.restart();
             let from = if round == 0 && !recorder.is_told() {
@@ -213,16 +226,30 @@ impl<'a> Simulator<'a> {
         Err(Stuck::Long)
     }
 
-    fn reset(&mut self, recorder: &mut impl Recorder) {
-        let program = self.program;
-        for u in 0..program.updates.len() {
-            let after = program.updates[u]
-                .after
-                .iter()
-                .map(|&b| self.due[b as usize])
-                .max();
+    /// Begins a walk of settings, with no update before its place in `due`.
+    fn begin(&mut self, settings: &[u8], due: &[u32]) {
+        (self.whole, self.mend.whole) = (false, false);
+        self.late = !due.is_empty();
+        self.due.clear();
+        self.due.extend(self.program.updates.iter().map(|u| u.due));
+        for (own, &due) in self.due.iter_mut().zip(due) {
+            *own = due.max(*own);
+        }
+        self.settings.clear();
+        self.settings.extend_from_slice(settings);
+    }
+
+    /// Puts updates off that follow others which were.
+    fn follow(&mut self) {
+        for (u, update) in self.program.updates.iter().enumerate() {
+            let after = update.after.iter().map(|&b| self.due[b as usize]).max();
             self.due[u] = self.due[u].max(after.unwrap_or(0));
         }
+    }
+
+    fn reset(&mut self, recorder: &mut impl Recorder) {
+        let program = self.program;
+        self.follow();
         self.queue.clone_from(&self.early);
         if self.late {
             let due = &self.due;
@@ -298,6 +325,11 @@ impl<'a> Simulator<'a> {
         self.check_room()
     }
 
+    /// Runs beyond which a plan is not worth having.
+    fn limit(&self) -> u32 {
+        4_000.max(LONGEST * self.program.nodes() as u32)
+    }
+
     /// Runs a node for the first time, after all that it needs.
     fn demand(
         &mut self,
@@ -307,7 +339,7 @@ impl<'a> Simulator<'a> {
         recorder: &mut impl Recorder,
     ) -> Result<(), Stuck> {
         let program = self.program;
-        let limit = 4_000.max(LONGEST * program.nodes() as u32);
+        let limit = self.limit();
         self.frames.push(Frame {
             node,
             next: 0,
@@ -350,6 +382,7 @@ impl<'a> Simulator<'a> {
 
     /// Pins an input of the frame at hand, fetches it, or starts to make it again.
     fn want(&mut self, v: ValueId, recorder: &mut impl Recorder) -> Result<(), Stuck> {
+        self.touch(v);
         let state = &mut self.values[v.index()];
         let copy = state.copy;
         if state.present || copy.is_some() {
@@ -391,6 +424,7 @@ impl<'a> Simulator<'a> {
             }
         } else {
             for &v in program.used.row(step) {
+                self.touch(v);
                 let state = &mut self.values[v.index()];
                 state.gap += 1;
                 (state.count, state.read) = (0, 0);
@@ -409,6 +443,7 @@ impl<'a> Simulator<'a> {
         self.fresh.clear();
         let (mut bytes, mut seconds) = (0, program.seconds[node.index()]);
         for &value in program.outputs.row(node) {
+            self.touch(value);
             let present = self.values[value.index()].present;
             match program.saved(node, value) {
                 Some(saved) if present || !self.asked(frame, value) => seconds -= saved,
@@ -446,27 +481,16 @@ impl<'a> Simulator<'a> {
             let state = &mut self.values[value.index()];
             state.present = true;
             if frame.target.is_some() {
-                self.replays[state.gap as usize] += 1;
+                if self.mend.on {
+                    self.mend.again.push(state.gap);
+                } else {
+                    self.replays[state.gap as usize] += 1;
+                }
                 (state.count, state.read) = (state.count.saturating_add(1), 0);
             }
             self.enter(value);
         }
         recorder.run(node, &self.fresh);
-    }
-
-    /// Unpins what a frame used and lets go of what nobody needs.
-    fn settle(&mut self, frame: Frame, recorder: &mut impl Recorder) {
-        let program = self.program;
-        if frame.node >= program.end() {
-            return;
-        }
-        for &v in program.inputs.row(frame.node) {
-            self.values[v.index()].pins -= 1;
-            self.release(v, recorder);
-        }
-        for &v in program.outputs.row(frame.node) {
-            self.release(v, recorder);
-        }
     }
 }
 

@@ -99,6 +99,9 @@ impl Anchor {
 impl Simulator<'_> {
     /// Says that settings like these will be tried.
     pub(crate) fn anchor(&mut self, settings: &[u8], due: &[u32]) {
+        if self.stand(settings, due).is_some() {
+            return;
+        }
         let anchor = &mut self.anchor;
         if anchor.stride == 0 {
             return;
@@ -178,7 +181,7 @@ fn first(program: &Program) -> Vec<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::dice::Dice;
     use crate::problem::{CellId, Effect, Home, Link, Node, Pin, Problem, Value};
@@ -187,7 +190,7 @@ mod tests {
     use crate::simulate::setting::{KEEP, LATEST, NEVER, SPILLS, released};
 
     /// A forward part with skips, a backward part that reads it, and updates of cells that both read.
-    fn problem(dice: &mut Dice, tiers: bool) -> Problem {
+    pub(in crate::simulate) fn problem(dice: &mut Dice, tiers: bool) -> Problem {
         let depth = 30 + dice.below(40);
         let mut problem = Problem::default();
         let mut value = |home| {
@@ -254,7 +257,7 @@ mod tests {
     }
 
     /// All that is asked of a walk.
-    type Seen = (
+    pub(in crate::simulate) type Seen = (
         Result<Candidate, Stuck>,
         u64,
         Vec<u64>,
@@ -262,7 +265,12 @@ mod tests {
         Vec<(ValueId, usize)>,
     );
 
-    fn seen(simulator: &mut Simulator<'_>, settings: &[u8], due: &[u32], most: u64) -> Seen {
+    pub(in crate::simulate) fn seen(
+        simulator: &mut Simulator<'_>,
+        settings: &[u8],
+        due: &[u32],
+        most: u64,
+    ) -> Seen {
         let before = simulator.work;
         let found = simulator.within(settings.to_vec(), due, most);
         let work = simulator.work - before;
@@ -279,6 +287,28 @@ mod tests {
             .map(|&Held { value, k }| (value, k))
             .collect();
         (found, work, high, replays, held)
+    }
+
+    /// Settings that differ in one to three from others.
+    pub(in crate::simulate) fn random_settings(
+        dice: &mut Dice,
+        program: &Program,
+        base: &[u8],
+        tiers: bool,
+    ) -> Vec<u8> {
+        let mut settings = base.to_vec();
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(settings.len());
+            settings[at] = match dice.below(7) {
+                _ if at >= program.gaps() => LATEST,
+                0 => KEEP,
+                1 => 1,
+                2 => released(1),
+                3 if tiers => SPILLS[0],
+                _ => NEVER,
+            };
+        }
+        settings
     }
 
     #[test]
@@ -298,18 +328,7 @@ mod tests {
             let mut base = vec![KEEP; program.settings()];
             let mut due: Vec<u32> = Vec::new();
             for _ in 0..200 {
-                let mut settings = base.clone();
-                for _ in 0..=dice.below(3) {
-                    let at = dice.below(settings.len());
-                    settings[at] = match dice.below(7) {
-                        _ if at >= program.gaps() => LATEST,
-                        0 => KEEP,
-                        1 => 1,
-                        2 => released(1),
-                        3 if tiers => SPILLS[0],
-                        _ => NEVER,
-                    };
-                }
+                let settings = random_settings(dice, &program, &base, tiers);
                 let most = if dice.below(3) == 0 {
                     2_000 + dice.below(60_000) as u64
                 } else {

@@ -18,7 +18,7 @@ pub(super) struct Frame {
 }
 
 /// What a value is in the middle of a walk.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     /// Flat index of its current gap.
     pub(super) gap: u32,
