@@ -6,7 +6,9 @@
 //! they go on side by side: on any number of threads they come to the same.
 
 mod archive;
+mod bounds;
 mod evict;
+mod levels;
 mod lower;
 mod polish;
 mod settings;
@@ -19,16 +21,12 @@ pub(crate) use settings::Limits;
 use crate::abreast::abreast;
 use crate::problem::NodeId;
 use crate::program::Program;
+use crate::search::bounds::Bounds;
 use crate::search::evict::{Rule, Walks};
 use crate::search::settings::{Cuts, all, away, blocks, cuts};
 use crate::search::tried::{Trial, Tried};
 use crate::simulate::setting::{KEEP, NEVER};
-use crate::simulate::{Candidate, LONG, Price, Simulator, Stuck};
-
-/// Runs that may be simulated, per step of the program; three times that if it is no chain.
-const WORK: u64 = 8_000;
-/// A program is a chain if every so many steps there is a cut.
-const CHAIN: usize = 40;
+use crate::simulate::{Candidate, Price, Simulator, Stuck};
 
 /// Problems of at most so many steps are shaken, and how many runs that may simulate.
 const SMALL: usize = 64;
@@ -129,18 +127,18 @@ impl<'a> Search<'a> {
         let rungs = &*rungs(self.top(), least(self.program));
         let steps = self.program.steps.len();
         let cuts = cuts(self.program);
-        let chain = cuts.values.len() * CHAIN >= steps;
-        let each = if chain { WORK } else { 3 * WORK };
-        let (share, again) = (each * steps as u64, each * again(steps));
+        let bounds = Bounds::new(self.program, &cuts);
+        let (share, again) = (bounds.share, bounds.again);
         let starts = self.starts(&cuts);
         let part = share / 4 / (starts.len() * rungs.len()) as u64;
+        let way = bounds.way(rungs);
         self.stop = u64::MAX;
         let starts = starts.into_iter().filter_map(|start| self.repair(start));
         let ways = starts.flat_map(|found| [false, true].map(|sources| (found.clone(), sources)));
         let ways = ways.collect();
         self.in_parts(ways, |search, (found, sources)| {
             search.sources = sources;
-            search.descend(found, rungs, part);
+            search.descend(found, &way, part);
         });
         self.sources = true;
         // Walks know of no tiers.
@@ -151,12 +149,14 @@ impl<'a> Search<'a> {
                 Walks::new(self.program, self.limits),
                 share / 4 / rungs.len() as u64,
             );
-            let half = rungs.len().div_ceil(HALVES);
-            let ways = Rule::ALL
-                .into_iter()
-                .flat_map(|rule| rungs.chunks(half).map(move |part| (rule, part)));
+            let ways = Rule::ALL.into_iter().flat_map(|rule| {
+                let rungs = bounds.walks(rungs, rule);
+                let parts = rungs.chunks(rungs.len().div_ceil(HALVES).max(1));
+                let parts = parts.map(|part| (rule, part.to_vec()));
+                parts.collect::<Vec<_>>()
+            });
             self.in_parts(ways.collect(), |search, (rule, rungs)| {
-                search.walks(&walks, rule, rungs, work);
+                search.walks(&walks, rule, &rungs, work);
             });
         }
         for pair in rungs.windows(2) {
@@ -342,14 +342,6 @@ impl<'a> Search<'a> {
             self.polish(found.clone(), rung);
         }
     }
-}
-
-/// Steps that the last refinement is allowed work for.
-fn again(steps: usize) -> u64 {
-    if steps <= LONG {
-        return steps as u64;
-    }
-    ((steps * LONG) as f64).sqrt() as u64
 }
 
 /// Budgets evenly between the rungs, largest first.

@@ -2,8 +2,10 @@
 
 use crate::problem::ValueId;
 use crate::search::Search;
+use crate::search::levels::Levels;
 use crate::simulate::setting::{KEEP, NEVER, RELEASE, awaited, spilled};
 use crate::simulate::{self, Candidate};
+use std::ops::Range;
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
@@ -56,7 +58,7 @@ impl Search<'_> {
         if self.simulator.run(&found.settings, &found.due).is_err() {
             return false;
         }
-        let mut high = self.simulator.high.clone();
+        let mut high = Levels::new(&self.simulator.high);
         let mut batch = Vec::new();
         for (_, v, k) in self.repeated(&found.settings) {
             let home = k == 0 && self.program.is_cell(v);
@@ -65,10 +67,7 @@ impl Search<'_> {
             if tail || self.limits.low[gap] != KEEP || self.crowded(&high, v, k, budget) {
                 continue;
             }
-            let (from, to) = self.kept_span(v, k);
-            for high in high.iter_mut().take(to as usize).skip(from as usize) {
-                *high += self.program.size[v.index()];
-            }
+            high.raise(self.kept_span(v, k), self.program.size[v.index()]);
             batch.push(gap);
         }
         while !batch.is_empty() && !self.spent() {
@@ -89,7 +88,7 @@ impl Search<'_> {
         if self.simulator.run(&found.settings, &found.due).is_err() {
             return false;
         }
-        let mut high = self.simulator.high.clone();
+        let mut high = Levels::new(&self.simulator.high);
         let (mut better, mut misses) = (false, 0);
         for (_, v, k) in self.repeated(&found.settings) {
             let gap = self.program.gap(v) + k;
@@ -111,7 +110,7 @@ impl Search<'_> {
                 let mut settings = found.settings.clone();
                 settings[gap] = setting;
                 if self.accept(found, settings, budget) {
-                    high.clone_from(&self.simulator.high);
+                    high = Levels::new(&self.simulator.high);
                     (better, misses) = (true, 0);
                     break;
                 }
@@ -172,23 +171,21 @@ impl Search<'_> {
     }
 
     /// The steps in which a value is there if it is kept in a gap: all, for the home of a cell.
-    fn kept_span(&self, v: ValueId, k: usize) -> (u32, u32) {
+    fn kept_span(&self, v: ValueId, k: usize) -> Range<usize> {
         if k == 0 && self.program.is_cell(v) {
-            return (0, self.program.steps.len() as u32);
+            return 0..self.program.steps.len();
         }
         let (from, to) = self.program.span(v, k);
-        (from + 1, to)
+        to.min(from + 1) as usize..to as usize
     }
 
     /// Whether there is no room for a value somewhere inside its gap.
-    fn crowded(&self, high: &[u64], v: ValueId, k: usize, budget: u64) -> bool {
-        let (from, to) = self.kept_span(v, k);
-        let Some(room) = budget.checked_sub(self.program.size[v.index()]) else {
-            return from < to;
-        };
-        // In parts: the most of one is found without a branch for each step.
-        let mut parts = high[from.min(to) as usize..to as usize].chunks(32);
-        parts.any(|part| part.iter().max().is_some_and(|&most| most > room))
+    fn crowded(&self, high: &Levels, v: ValueId, k: usize, budget: u64) -> bool {
+        let span = self.kept_span(v, k);
+        match budget.checked_sub(self.program.size[v.index()]) {
+            Some(room) => high.exceed(span, room),
+            None => !span.is_empty(),
+        }
     }
 }
 

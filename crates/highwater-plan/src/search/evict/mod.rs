@@ -6,14 +6,18 @@
 //! setting after the other; so it gets through where the descent gets stuck. What it did is then
 //! read as settings, for the simulator to judge.
 
+mod ranked;
 mod worth;
 
 use crate::csr::Csr;
 use crate::problem::{NodeId, ValueId};
 use crate::program::Program;
+use crate::search::evict::ranked::Rank;
 use crate::search::settings::Limits;
-use crate::simulate::LONGEST;
 use crate::simulate::setting::{KEEP, NEVER, READERS, released};
+use crate::simulate::{LONG, LONGEST};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Work for each node of the program after which a walk is given up, in about the time of a simulated
 /// run.
@@ -99,6 +103,10 @@ struct Life {
     cost: Option<Cost>,
     /// When it is needed, if that is known.
     need: Option<u32>,
+    /// Its place among those that are held.
+    at: u32,
+    /// Its latest entry among the ranked ones.
+    ticket: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,6 +139,8 @@ struct Walk<'a> {
     /// Values that are there and take room, and what they are worth.
     held: Vec<ValueId>,
     worth: Vec<(f64, ValueId)>,
+    /// In long programs: the same by what they were worth at least, the least first, each with its ticket.
+    ranked: BinaryHeap<Reverse<Rank>>,
     step: u32,
     /// Whether it is the step's own node that runs, not an update.
     uses: bool,
@@ -159,6 +169,7 @@ impl<'a> Walk<'a> {
             search: 0,
             held: Vec::new(),
             worth: Vec::new(),
+            ranked: BinaryHeap::new(),
             step: 0,
             uses: true,
             bytes: 0,
@@ -186,6 +197,7 @@ impl<'a> Walk<'a> {
                 self.uses = true;
                 for &v in program.inputs.row(node) {
                     self.values[v.index()].pending -= 1;
+                    self.rank(v);
                     self.tidy(v);
                 }
             }
@@ -261,6 +273,7 @@ impl<'a> Walk<'a> {
                 life.gap += 1;
                 (life.gone, life.again, life.need) = (false, 0, None);
                 (life.reads, life.first, life.most) = (0, 0, 0);
+                self.rank(v);
             }
         }
     }
@@ -349,10 +362,12 @@ impl<'a> Walk<'a> {
     }
 
     fn appear(&mut self, v: ValueId) {
-        self.values[v.index()].present = true;
+        let life = &mut self.values[v.index()];
+        (life.present, life.at) = (true, self.held.len() as u32);
         self.bytes += self.program.size[v.index()];
         if self.program.size[v.index()] > 0 {
             self.held.push(v);
+            self.rank(v);
         }
         self.forget(v);
     }
@@ -367,8 +382,12 @@ impl<'a> Walk<'a> {
         }
         life.present = false;
         self.bytes -= self.program.size[v.index()];
-        if let Some(at) = self.held.iter().position(|&h| h == v) {
+        let at = life.at as usize;
+        if self.held.get(at) == Some(&v) {
             self.held.swap_remove(at);
+            if let Some(&moved) = self.held.get(at) {
+                self.values[moved.index()].at = at as u32;
+            }
         }
         self.forget(v);
     }

@@ -90,6 +90,9 @@ impl Walk<'_> {
         if self.bytes + bytes <= self.budget {
             return Some(());
         }
+        if self.is_ranked() && self.make_room_by_rank(bytes) {
+            return Some(());
+        }
         self.worth.clear();
         let mut free = 0;
         for i in 0..self.held.len() {
@@ -114,7 +117,7 @@ impl Walk<'_> {
     }
 
     /// Seconds by bytes and time; none if the value must stay.
-    fn worth(&mut self, v: ValueId) -> Option<f64> {
+    pub(super) fn worth(&mut self, v: ValueId) -> Option<f64> {
         let life = &self.values[v.index()];
         if life.pins > 0 || life.pending > 0 || self.all.limits.high[life.gap] == KEEP {
             return None;
