@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::problem::{Pin, Problem};
 use crate::program::ProblemError;
+use crate::search::least;
 
 /// The plans of a problem, with its preferences followed where that can be.
 ///
@@ -59,6 +60,12 @@ impl Families {
             following,
             free,
         })
+    }
+
+    /// Whether a budget is less than what one run reads, so that no plan fits. Known without a search.
+    #[must_use]
+    pub fn is_hopeless(&self, budget: u64) -> bool {
+        least(self.free.program()) > budget
     }
 
     /// Whether other plans than those that keep all have been looked for.

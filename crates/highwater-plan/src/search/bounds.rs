@@ -1,7 +1,7 @@
 //! How much a search may do.
 //!
 //! Programs of many steps repeat themselves, and each of their walks takes longer. So their searches are allowed as
-//! much work as those of one length, and look at fewer rungs: the time grows with what one walk takes, nearly
+//! much work as those of one length, and walk at fewer rungs: the time grows with what one walk takes, nearly
 //! linearly. Walks are mended there ([`crate::simulate`]), so that the same work tries far more settings.
 
 use crate::program::Program;
@@ -17,8 +17,6 @@ const CHAIN: usize = 40;
 /// Steps that a long program counts for, and in the last refinement.
 const STEPS: usize = LONG / 2;
 const AGAIN: usize = LONG / 4;
-/// The way down a long program takes one of so many rungs.
-const STRIDE: usize = 2;
 /// The lowest rungs, at which each rule walks a long program; the others are taken in turn.
 const LOWEST: usize = 4;
 
@@ -48,14 +46,6 @@ impl Bounds {
             share: each * share as u64,
             again: each * again as u64,
         }
-    }
-
-    /// The rungs of a way down; the lowest is among them.
-    pub(super) fn way(self, rungs: &[u64]) -> Vec<u64> {
-        let stride = if self.is_long { STRIDE } else { 1 };
-        let mut some: Vec<u64> = rungs.iter().copied().rev().step_by(stride).collect();
-        some.reverse();
-        some
     }
 
     /// The rungs at which a rule walks.

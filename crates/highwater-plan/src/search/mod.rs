@@ -131,14 +131,13 @@ impl<'a> Search<'a> {
         let (share, again) = (bounds.share, bounds.again);
         let starts = self.starts(&cuts);
         let part = share / 4 / (starts.len() * rungs.len()) as u64;
-        let way = bounds.way(rungs);
         self.stop = u64::MAX;
         let starts = starts.into_iter().filter_map(|start| self.repair(start));
         let ways = starts.flat_map(|found| [false, true].map(|sources| (found.clone(), sources)));
         let ways = ways.collect();
         self.in_parts(ways, |search, (found, sources)| {
             search.sources = sources;
-            search.descend(found, &way, part);
+            search.descend(found, rungs, part);
         });
         self.sources = true;
         // Walks know of no tiers.
@@ -353,8 +352,8 @@ fn between(rungs: &[u64]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Bytes below which no plan can be: the largest single run.
-fn least(program: &Program) -> u64 {
+/// Bytes below which no plan can be: what the largest single run reads.
+pub(crate) fn least(program: &Program) -> u64 {
     let bytes = |n: NodeId| {
         let values = program.inputs.row(n);
         let sum: u64 = values.iter().map(|&v| program.size[v.index()]).sum();

@@ -8,6 +8,9 @@ use super::{LONG, Walk};
 use crate::problem::ValueId;
 use std::cmp::Reverse;
 
+/// Of so many held values and fewer each is weighed every time.
+pub(super) const MANY: usize = 1_000;
+
 /// The bits of what a value is worth, which are in the order of the numbers; the value; its ticket.
 pub(super) type Rank = (u64, ValueId, u32);
 

@@ -1,5 +1,6 @@
 //! Which values go: when each is needed, what making it again takes, and room for what comes.
 
+use super::ranked::MANY;
 use super::{Cost, DEPTH, Rule, UNNEEDED, Walk};
 use crate::problem::{NodeId, ValueId};
 use crate::program::Lock;
@@ -90,7 +91,7 @@ impl Walk<'_> {
         if self.bytes + bytes <= self.budget {
             return Some(());
         }
-        if self.is_ranked() && self.make_room_by_rank(bytes) {
+        if self.held.len() > MANY && self.is_ranked() && self.make_room_by_rank(bytes) {
             return Some(());
         }
         self.worth.clear();
