@@ -14,6 +14,12 @@ use highwater_plan::{Families, Plan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// A problem with merged nodes, and the same without where that was tried.
+type BothWays = (
+    (Compiled, Result<Answer<Told>>),
+    Option<(Compiled, Result<Answer<Told>>)>,
+);
+
 /// A plan, and what it is of.
 pub(crate) struct Chosen {
     /// The extended graph, if the future was taken in.
@@ -101,7 +107,9 @@ impl Engine {
             effects: request.effects,
             trains: request.trains(),
         };
-        let (compiled, answer) = self.pose_merged_or_not(state, &question);
+        // Of two that are refused neither will do, and what they lack is not asked for: that may be a search.
+        let (merged, apart) = self.pose_both_ways(state, &question);
+        let (compiled, answer) = apart.unwrap_or(merged);
         let Ok(Answer::Fits(plan, about)) = answer else {
             return None;
         };
@@ -131,15 +139,13 @@ impl Engine {
         Ok(state.planning.clock.plan_by_rates() || self.forget_disk_rates(state))
     }
 
-    /// Poses a problem, and the one without merged nodes where that with them does not fit: if it does, nodes
-    /// stay by themselves from then on. A merged node wants all that it reads at once, and no search promises
-    /// the least. Of two that are refused it is the one that lacks less.
+    /// Poses a problem, and the one without merged nodes where that with them does not fit. Of two that are
+    /// refused it is the one that lacks less.
     fn pose_merged_or_not(
         &self,
         state: &mut State,
         question: &Question<'_>,
     ) -> (Compiled, Result<Answer<Told>>) {
-        let merged = self.pose(state, question);
         let least = |(compiled, answer): &(Compiled, Result<Answer<Told>>)| match answer {
             Ok(Answer::Refused(family)) => {
                 let floor = family.floor(&compiled.problem);
@@ -147,17 +153,28 @@ impl Engine {
             }
             _ => None,
         };
-        if least(&merged).is_none() || !merged.0.is_merged() {
-            return merged;
+        match self.pose_both_ways(state, question) {
+            (merged, None) => merged,
+            (merged, Some(apart)) => match least(&apart) {
+                Some(bytes) if least(&merged).is_some_and(|merged| bytes >= merged) => merged,
+                _ => apart,
+            },
+        }
+    }
+
+    /// Poses a problem, and the one without merged nodes if that with them is refused: where it fits, nodes stay
+    /// by themselves from then on. A merged node wants all that it reads at once, and no search promises the
+    /// least.
+    fn pose_both_ways(&self, state: &mut State, question: &Question<'_>) -> BothWays {
+        let is_refused = |answer: &Result<Answer<Told>>| matches!(answer, Ok(Answer::Refused(_)));
+        let merged = self.pose(state, question);
+        if !is_refused(&merged.1) || !merged.0.is_merged() {
+            return (merged, None);
         }
         state.planning.fuses = false;
         let apart = self.pose(state, question);
-        state.planning.fuses = least(&apart).is_some();
-        if least(&apart) < least(&merged) {
-            apart
-        } else {
-            merged
-        }
+        state.planning.fuses = is_refused(&apart.1);
+        (merged, Some(apart))
     }
 
     /// Moves a cell out of memory that a refused problem does not use. Answers whether there was one.

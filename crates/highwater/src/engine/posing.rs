@@ -18,6 +18,10 @@ use crate::{Error, Result};
 use highwater_graph::{CellId, Graph, ValueId};
 use highwater_plan::{BLOCK, Home, Plan, Tier, footprint_on};
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Planning that takes so long is logged.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// What is to be computed, for a problem to be posed of it.
 pub(crate) struct Question<'a> {
@@ -112,12 +116,14 @@ impl Engine {
     fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Answer<Told>> {
         // The arena's idle pages go first where a plan has to be made: they and the planner's memory
         // need not be there at once.
+        let started = Instant::now();
         let answer = state
             .planning
             .cache
             .choose(&compiled.problem, self.0.policy, budget, || {
                 self.0.store.release_idle();
             });
+        note_slow_planning(started.elapsed(), compiled.problem.nodes.len());
         answer.map_err(|error| Error::Internal(error.to_string()))
     }
 
@@ -176,6 +182,16 @@ impl Engine {
             fuses: state.planning.fuses,
         };
         compile(&posed, question.targets.iter().copied(), question.effects)
+    }
+}
+
+/// Says that planning took long.
+fn note_slow_planning(took: Duration, nodes: usize) {
+    if took >= SLOW {
+        let seconds = took.as_secs_f64();
+        log::info!(
+            "planned a step of {nodes} operations in {seconds:.1} s; the plan is kept for the next ones"
+        );
     }
 }
 

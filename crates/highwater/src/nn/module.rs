@@ -7,7 +7,7 @@ use crate::tensor::tier::Tier;
 use crate::{DType, Error, Result};
 use highwater_graph::{Location, Shape};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -241,17 +241,19 @@ impl Mode {
 struct Collect {
     parameters: Vec<(String, Parameter)>,
     buffers: Vec<(String, Buffer)>,
+    /// Those that were met, by their addresses: all of them are held, so that each has its own.
+    met: BTreeSet<usize>,
 }
 
 impl Visitor for Collect {
     fn parameter(&mut self, path: &str, parameter: &Parameter) {
-        if !self.parameters.iter().any(|(_, other)| other.is(parameter)) {
+        if self.met.insert(parameter.address()) {
             self.parameters.push((path.to_owned(), parameter.clone()));
         }
     }
 
     fn buffer(&mut self, path: &str, buffer: &Buffer) {
-        if !self.buffers.iter().any(|(_, other)| other.is(buffer)) {
+        if self.met.insert(buffer.as_parameter().address()) {
             self.buffers.push((path.to_owned(), buffer.clone()));
         }
     }

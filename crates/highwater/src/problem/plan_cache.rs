@@ -257,6 +257,7 @@ impl<T> PlanCache<T> {
         if let Some(known) = self.refused_with_more_room(problem, policy, budget) {
             return Err(known);
         }
+        let is_hopeless = family.is_hopeless(budget);
         if let Some((known, exact)) = self.adapted(&family, problem, policy) {
             match fastest(&known, problem, budget) {
                 Some(chosen) if exact || is_loose(&chosen.0) => return Ok((known, chosen)),
@@ -266,7 +267,12 @@ impl<T> PlanCache<T> {
             }
         }
         let family = self.decided_anew(family, problem, policy);
-        let chosen = fastest(&family, problem, budget);
+        // What would do is looked for when somebody asks.
+        let chosen = if is_hopeless {
+            None
+        } else {
+            fastest(&family, problem, budget)
+        };
         self.remember(&family, problem, policy);
         chosen.map_or(Err(Arc::clone(&family)), |chosen| Ok((family, chosen)))
     }

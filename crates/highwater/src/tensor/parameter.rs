@@ -108,6 +108,11 @@ impl Parameter {
         self.cell.id
     }
 
+    /// What tells it from all other parameters that are held.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.cell).addr()
+    }
+
     /// Whether both are the same parameter.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.cell, &other.cell)
