@@ -17,7 +17,7 @@ const CHAIN: usize = 40;
 /// Steps that a long program counts for, and in the last refinement.
 const STEPS: usize = LONG / 2;
 const AGAIN: usize = LONG / 4;
-/// The lowest rungs, at which each rule walks a long program; the others are taken in turn.
+/// The lowest rungs, at which each rule walks a long program; of the others, rules take every second one in turn.
 const LOWEST: usize = 4;
 
 /// The bounds of one search.
@@ -51,7 +51,7 @@ impl Bounds {
     /// The rungs at which a rule walks.
     pub(super) fn walks(self, rungs: &[u64], rule: Rule) -> Vec<u64> {
         let lowest = rungs.len().saturating_sub(LOWEST);
-        let has_turn = |i: usize| Rule::ALL[i % Rule::ALL.len()] == rule;
+        let has_turn = |i: usize| i % 2 == 1 && Rule::ALL[i / 2 % Rule::ALL.len()] == rule;
         let all = (0..).zip(rungs);
         let taken = all.filter(|&(i, _)| !self.is_long || i >= lowest || has_turn(i));
         taken.map(|(_, &rung)| rung).collect()

@@ -135,3 +135,43 @@ pub(crate) fn wide(nodes: usize) -> Problem {
     b.problem.values[open[0].index()].wanted = true;
     b.problem
 }
+
+/// The sum of so many losses of one layer, and its gradients: about so many nodes. Gradients of the layer's
+/// weights are added up at the end.
+pub(crate) fn losses(nodes: usize) -> Problem {
+    const FORWARD: usize = 4;
+    let count = nodes / 10;
+    let mut b = Builder::default();
+    let (input, weights) = (b.value(BYTES, Home::External), b.cell());
+    let (mut sum, mut made) = (None, Vec::new());
+    for _ in 0..count {
+        let mut last = input;
+        let mut saved = Vec::new();
+        for layer in 0..FORWARD {
+            let next = b.arena(if layer < 2 { 16 * BYTES } else { 64 });
+            b.node(&[last], &[next], SECONDS).reads.push((weights, 0));
+            saved.push(next);
+            last = next;
+        }
+        sum = Some(added(&mut b, sum, last, 64));
+        made.push(saved);
+    }
+    let seed = b.arena(64);
+    b.node(&[sum.expect("there is a loss")], &[seed], SECONDS);
+    let mut gradients = Vec::new();
+    for saved in made.iter().rev() {
+        let (before, of_weights) = (b.arena(16 * BYTES), b.arena(BYTES));
+        b.node(&[seed, saved[2]], &[before], SECONDS);
+        let through = b.arena(16 * BYTES);
+        let node = b.node(&[before, saved[1]], &[through], SECONDS);
+        node.in_place.push((0, 0));
+        b.node(&[through, saved[0]], &[of_weights], SECONDS);
+        gradients.push(of_weights);
+    }
+    let mut total = None;
+    for gradient in gradients {
+        total = Some(added(&mut b, total, gradient, BYTES));
+    }
+    b.update(&[total.expect("there is a gradient")], weights, SECONDS);
+    b.problem
+}

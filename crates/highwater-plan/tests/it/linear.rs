@@ -1,7 +1,7 @@
 //! Where keeping all fits, nothing is searched, whatever the shape of the problem and its size.
 
 use crate::common::samples::samples;
-use crate::common::shapes::{chain, recurrent, trained, wide};
+use crate::common::shapes::{chain, losses, recurrent, trained, wide};
 use crate::common::tiered::{link, with_cells};
 use highwater_plan::*;
 
@@ -104,4 +104,29 @@ fn another_length_takes_over_decisions() {
     let plan = adapted.choose(&long, least).expect("it fits");
     verify(&long, &plan, least).expect("sound");
     assert!(plan.recomputed_nodes > 0);
+}
+
+/// Runs that a search simulates for each node.
+fn searched_runs(problem: &Problem) -> f64 {
+    let family = Family::build(problem, Policy::Auto).expect("sound");
+    let least = family.floor(problem).arena_bytes;
+    let plan = family.choose(problem, least).expect("it fits");
+    verify(problem, &plan, least).expect("sound");
+    family.simulated_runs() as f64 / problem.nodes.len() as f64
+}
+
+#[test]
+fn a_search_simulates_no_more_for_each_node_of_a_longer_program() {
+    for shape in [trained, losses] {
+        let (short, long) = (searched_runs(&shape(2_000)), searched_runs(&shape(8_000)));
+        assert!(long < short, "{short} {long}");
+    }
+}
+
+#[test]
+fn less_than_a_run_reads_is_refused_without_a_search() {
+    let problem = trained(2_000);
+    let family = Families::build(&problem, Policy::Auto).expect("sound");
+    assert!(family.is_hopeless(64) && !family.is_hopeless(PLENTY));
+    assert!(!family.is_searched());
 }
