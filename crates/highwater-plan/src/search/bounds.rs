@@ -17,8 +17,9 @@ const CHAIN: usize = 40;
 /// Steps that a long program counts for, and in the last refinement.
 const STEPS: usize = LONG / 2;
 const AGAIN: usize = LONG / 4;
-/// The lowest rungs, at which each rule walks a long program; of the others, rules take every second one in turn.
-const LOWEST: usize = 4;
+/// The lowest rungs, at which each rule walks a long program, so that the least that fits is found; the others are
+/// taken in turn.
+const LOWEST: usize = 12;
 
 /// The bounds of one search.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +52,7 @@ impl Bounds {
     /// The rungs at which a rule walks.
     pub(super) fn walks(self, rungs: &[u64], rule: Rule) -> Vec<u64> {
         let lowest = rungs.len().saturating_sub(LOWEST);
-        let has_turn = |i: usize| i % 2 == 1 && Rule::ALL[i / 2 % Rule::ALL.len()] == rule;
+        let has_turn = |i: usize| Rule::ALL[i % Rule::ALL.len()] == rule;
         let all = (0..).zip(rungs);
         let taken = all.filter(|&(i, _)| !self.is_long || i >= lowest || has_turn(i));
         taken.map(|(_, &rung)| rung).collect()

@@ -1,7 +1,7 @@
 //! What a walk left behind, so that the same one need not be done again.
 
 use super::Simulator;
-use crate::simulate::outcome::{Outcome, Price};
+use crate::simulate::outcome::{Candidate, Outcome, Price};
 
 /// What a whole walk came to.
 #[derive(Debug, Default)]
@@ -54,5 +54,19 @@ impl Simulator<'_> {
         left.high.clone_from(&self.high);
         left.replays.clone_from(&self.replays);
         left.outcome = Some(self.outcome);
+    }
+
+    /// Leaves in `held` what is held at the peak and not used by its run. Counts as a whole walk.
+    pub(crate) fn watch(&mut self, found: &Candidate) {
+        if self.stand(&found.settings, &found.due).is_some() {
+            self.watch_history();
+            return;
+        }
+        let work = self.work + u64::from(found.outcome.runs);
+        self.watch = found.outcome.peak_run;
+        self.anchor(&found.settings, &found.due);
+        let _ = self.walk(&found.settings, &found.due, &mut ());
+        self.watch = u32::MAX;
+        self.work = work;
     }
 }

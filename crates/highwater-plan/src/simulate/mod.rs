@@ -173,20 +173,6 @@ impl<'a> Simulator<'a> {
         })
     }
 
-    /// Leaves in `held` what is held at the peak and not used by its run. Counts as a whole walk.
-    pub(crate) fn watch(&mut self, found: &Candidate) {
-        if self.stand(&found.settings, &found.due).is_some() {
-            self.watch_history();
-            return;
-        }
-        let work = self.work + u64::from(found.outcome.runs);
-        self.watch = found.outcome.peak_run;
-        self.anchor(&found.settings, &found.due);
-        let _ = self.walk(&found.settings, &found.due, &mut ());
-        self.watch = u32::MAX;
-        self.work = work;
-    }
-
     /// Simulates settings and reports every run and free.
     pub(crate) fn record(
         &mut self,
