@@ -21,12 +21,17 @@ const AGAIN: usize = LONG / 4;
 /// taken in turn.
 const LOWEST: usize = 12;
 
+/// So many times what a rung may be polished with it may be reached with: who does not reach it ends there.
+const REACH: u64 = 4;
+
 /// The bounds of one search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     is_long: bool,
     /// Runs for ways down, and for walks.
     pub(super) share: u64,
+    /// Runs to get down to a rung, as a multiple of those for a rung of a way.
+    pub(super) reach: u64,
     /// Runs for the last refinement.
     pub(super) again: u64,
 }
@@ -45,6 +50,7 @@ impl Bounds {
         Bounds {
             is_long,
             share: each * share as u64,
+            reach: if is_long { REACH } else { 0 },
             again: each * again as u64,
         }
     }

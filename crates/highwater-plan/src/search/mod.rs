@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
         let ways = ways.collect();
         self.in_parts(ways, |search, (found, sources)| {
             search.sources = sources;
-            search.descend(found, rungs, part);
+            search.descend(found, rungs, (part, bounds.reach * part));
         });
         self.sources = true;
         // Walks know of no tiers.
@@ -194,7 +194,7 @@ impl<'a> Search<'a> {
         for start in std::iter::once(self.limits.low.clone()).chain(aways) {
             self.stop = u64::MAX;
             if let Some(found) = self.repair(start) {
-                self.descend(found, rungs, work);
+                self.descend(found, rungs, (work, 0));
             }
         }
         self.set_price(price);
@@ -328,15 +328,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Lowers the peak from rung to rung, as far as it goes, and polishes at each.
-    fn descend(&mut self, mut found: Candidate, rungs: &[u64], work: u64) {
+    /// Lowers the peak from rung to rung, as far as it goes, and polishes at each, with so much work; to get to
+    /// a rung may take some more.
+    fn descend(&mut self, mut found: Candidate, rungs: &[u64], (work, more): (u64, u64)) {
         for &rung in rungs {
-            self.allow(work);
+            self.allow(work + more);
             if found.outcome.peak > rung {
                 match self.lower(found, rung) {
                     Some(lower) => found = lower,
                     None => return,
                 }
+            }
+            if more > 0 {
+                self.allow(work);
             }
             self.polish(found.clone(), rung);
         }
