@@ -118,7 +118,7 @@ fn searched_runs(problem: &Problem) -> f64 {
 #[test]
 fn a_search_simulates_no_more_for_each_node_of_a_longer_program() {
     for shape in [trained, losses] {
-        let (short, long) = (searched_runs(&shape(2_000)), searched_runs(&shape(8_000)));
+        let (short, long) = (searched_runs(&shape(2_000)), searched_runs(&shape(4_000)));
         assert!(long < short, "{short} {long}");
     }
 }
