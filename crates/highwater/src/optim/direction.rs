@@ -103,6 +103,17 @@ impl Direction<'_> {
         Ok(gradient)
     }
 
+    /// Adam's two moments after this step, `exp_avg` and `exp_avg_sq`.
+    pub(super) fn moments(
+        &self,
+        gradient: &Tensor,
+        (beta1, beta2): (f64, f64),
+    ) -> Result<(Tensor, Tensor)> {
+        let average = self.lerp("exp_avg", gradient, 1.0 - beta1)?;
+        let squares = self.lerp("exp_avg_sq", &gradient.square()?, 1.0 - beta2)?;
+        Ok((average, squares))
+    }
+
     /// What an average that started at 0 and decays by `beta` is to be divided by after this step.
     pub(super) fn correction(&self, beta: f64) -> f64 {
         1.0 - beta.powf(self.step as f64)

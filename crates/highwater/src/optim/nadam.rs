@@ -4,7 +4,7 @@ use super::direction::Direction;
 use super::formats::{Master, Moments};
 use super::groups::Groups;
 use super::options::options;
-use super::rule::{Rule, plain_update};
+use super::rule::{Rule, penalty_and_decay, plain_update};
 use crate::Result;
 use crate::tensor::Tensor;
 use highwater_graph::{Op, Shape};
@@ -77,15 +77,9 @@ impl Rule for NAdamOptions {
     }
 
     fn direction(&self, of: &Direction<'_>) -> Result<Tensor> {
-        let (beta1, beta2) = self.betas;
-        let penalty = if self.decoupled_weight_decay {
-            0.0
-        } else {
-            self.weight_decay
-        };
+        let (penalty, _) = penalty_and_decay(self.weight_decay, self.decoupled_weight_decay);
         let gradient = of.penalized(penalty, self.maximize)?;
-        let average = of.lerp("exp_avg", &gradient, 1.0 - beta1)?;
-        let squares = of.lerp("exp_avg_sq", &gradient.square()?, 1.0 - beta2)?;
+        let (average, squares) = of.moments(&gradient, self.betas)?;
         let (mu, next, product) = (
             self.mu(of.step()),
             self.mu(of.step() + 1),
@@ -93,18 +87,14 @@ impl Rule for NAdamOptions {
         );
         let now = of.number((1.0 - mu) / (1.0 - product))?;
         let ahead = of.number(next / (1.0 - product * next))?;
-        let correction = of.number(of.correction(beta2))?;
+        let correction = of.number(of.correction(self.betas.1))?;
         let root = squares.div(&correction)?.sqrt()?.add_scalar(self.eps)?;
         let sum = gradient.mul(&now)?.add(&average.mul(&ahead)?)?;
         sum.div(&root)
     }
 
     fn update(&self, _steps: u64, formats: Formats) -> Arc<dyn Op> {
-        let decay = if self.decoupled_weight_decay {
-            self.weight_decay
-        } else {
-            0.0
-        };
+        let (_, decay) = penalty_and_decay(self.weight_decay, self.decoupled_weight_decay);
         plain_update(self.lr, decay, formats)
     }
 

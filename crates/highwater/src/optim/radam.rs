@@ -4,7 +4,7 @@ use super::direction::Direction;
 use super::formats::{Master, Moments};
 use super::groups::Groups;
 use super::options::options;
-use super::rule::{Rule, plain_update};
+use super::rule::{Rule, penalty_and_decay, plain_update};
 use crate::Result;
 use crate::tensor::Tensor;
 use highwater_graph::{Op, Shape};
@@ -68,14 +68,9 @@ impl Rule for RAdamOptions {
 
     fn direction(&self, of: &Direction<'_>) -> Result<Tensor> {
         let (beta1, beta2) = self.betas;
-        let penalty = if self.decoupled_weight_decay {
-            0.0
-        } else {
-            self.weight_decay
-        };
+        let (penalty, _) = penalty_and_decay(self.weight_decay, self.decoupled_weight_decay);
         let gradient = of.penalized(penalty, self.maximize)?;
-        let average = of.lerp("exp_avg", &gradient, 1.0 - beta1)?;
-        let squares = of.lerp("exp_avg_sq", &gradient.square()?, 1.0 - beta2)?;
+        let (average, squares) = of.moments(&gradient, self.betas)?;
         let average = average.div(&of.number(of.correction(beta1))?)?;
         let Some(share) = self.rectification(of.step()) else {
             return Ok(average);
@@ -86,11 +81,7 @@ impl Rule for RAdamOptions {
     }
 
     fn update(&self, _steps: u64, formats: Formats) -> Arc<dyn Op> {
-        let decay = if self.decoupled_weight_decay {
-            self.weight_decay
-        } else {
-            0.0
-        };
+        let (_, decay) = penalty_and_decay(self.weight_decay, self.decoupled_weight_decay);
         plain_update(self.lr, decay, formats)
     }
 

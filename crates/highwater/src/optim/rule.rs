@@ -93,8 +93,8 @@ pub trait Rule: std::fmt::Debug + Send {
     /// and itself; the gradient unless it is written.
     ///
     /// It is called once for each step of a parameter, while the step is recorded: tensors have no values yet, so that
-    /// it must read none. Nothing that it does is differentiated or cast. The engine is not locked meanwhile: a thread
-    /// that has something computed in between makes the step fail.
+    /// it must read none. Nothing that it does is differentiated or cast. The engine is not locked meanwhile, so other
+    /// threads go on.
     ///
     /// # Errors
     /// What operations refuse. The step is given up then: no parameter has changed, and gradients that had not been
@@ -103,8 +103,7 @@ pub trait Rule: std::fmt::Debug + Send {
         Ok(of.gradient().clone())
     }
 
-    /// Whether the direction is always the gradient. [`Rule::direction`] is not called then, and steps of engines that
-    /// several threads use are recorded in one go.
+    /// Whether the direction is always the gradient. [`Rule::direction`] is not called then.
     fn goes_by_gradient(&self) -> bool {
         false
     }
@@ -127,6 +126,15 @@ pub trait Rule: std::fmt::Debug + Send {
 
     /// Sets the momentum, or the first of the betas; nothing where there is neither.
     fn set_momentum(&mut self, _momentum: f64) {}
+}
+
+/// A weight decay as an L2 penalty on the gradient and as one that is decoupled from it, of which one is 0.
+pub(super) fn penalty_and_decay(weight_decay: f64, decoupled: bool) -> (f64, f64) {
+    if decoupled {
+        (0.0, weight_decay)
+    } else {
+        (weight_decay, 0.0)
+    }
 }
 
 /// The update `p <- (1 - lr weight_decay) p - lr direction`.
